@@ -1,0 +1,80 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pillar-csi/pillar/storage/host/crashpoint"
+)
+
+// killWait is how long a program may take to be reaped after SIGKILL. A process in
+// uninterruptible sleep (a suspended pool, a hung device) never is; its caller must not
+// wait for it.
+const killWait = 2 * time.Second
+
+// Runner runs a program with an argument vector and answers its standard output. A
+// program that ran and failed is an *ExitError; the context's end kills it with its whole
+// process group.
+type Runner interface {
+	Run(ctx context.Context, name string, args ...string) ([]byte, error)
+}
+
+// ExitError is a program that ran and failed.
+type ExitError struct {
+	Argv   []string
+	Code   int    // exit status, or -1 when a signal ended it
+	Stderr string // trimmed
+}
+
+func (e *ExitError) Error() string {
+	msg := e.Stderr
+	if msg == "" {
+		msg = "no message"
+	}
+	return fmt.Sprintf("%s: exit status %d: %s", strings.Join(e.Argv, " "), e.Code, msg)
+}
+
+// Exec runs real programs. Env is added to a fixed LC_ALL=C and the inherited PATH.
+type Exec struct {
+	Env []string
+}
+
+// Run implements Runner. Programs never see a shell, a terminal or another locale.
+func (x Exec) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	what := filepath.Base(name) + " " + strings.Join(args, " ")
+	crashpoint.Before(crashpoint.Program, what)
+	out, err := x.run(ctx, name, args)
+	crashpoint.After(crashpoint.Program, what)
+	return out, err
+}
+
+func (x Exec) run(ctx context.Context, name string, args []string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append([]string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}, x.Env...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = killWait
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(name), ctx.Err())
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		argv := append([]string{filepath.Base(name)}, args...)
+		return stdout.Bytes(), &ExitError{Argv: argv, Code: exit.ExitCode(), Stderr: strings.TrimSpace(stderr.String())}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", filepath.Base(name), err)
+	}
+	return stdout.Bytes(), nil
+}

@@ -1,0 +1,111 @@
+// Package storage holds what every backend agrees on: the names and sizes of volumes, the
+// Backend contract, and the kinds of failure a caller acts on.
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The kinds of failure a caller acts on. Anything else is an internal error.
+var (
+	ErrInvalid      = errors.New("invalid")             // a name, size or parameter no backend could accept
+	ErrNotFound     = errors.New("not found")           // the tool itself said there is no such object
+	ErrConflict     = errors.New("already exists")      // same name, another shape or another owner
+	ErrNoSpace      = errors.New("no space")            // the pool cannot hold it
+	ErrBusy         = errors.New("busy")                // the object is in use
+	ErrPrecondition = errors.New("precondition failed") // layout, state or configuration does not allow it
+	ErrOutOfRange   = errors.New("out of range")        // smaller than it already is
+	ErrUnsupported  = errors.New("unsupported")         // this agent or kernel does not offer it
+)
+
+// BackendType is the backend token of the API.
+type BackendType string
+
+// The backend tokens (api.md 1).
+const (
+	ZFSZvol    BackendType = "zfs-zvol"
+	ZFSDataset BackendType = "zfs-dataset"
+	LVMLV      BackendType = "lvm-lv"
+	Directory  BackendType = "directory"
+)
+
+// VolumeID is the agent volume ID: <pool>/<name>, the identifier an agent uses.
+type VolumeID struct {
+	Pool, Name string
+}
+
+// ParseVolumeID splits an agent volume ID at its only slash. Anything else is ErrInvalid.
+func ParseVolumeID(s string) (VolumeID, error) {
+	pool, name, ok := strings.Cut(s, "/")
+	if !ok || pool == "" || name == "" || strings.Contains(name, "/") {
+		return VolumeID{}, fmt.Errorf("%w: agent volume ID %q is not <pool>/<name>", ErrInvalid, s)
+	}
+	return VolumeID{pool, name}, nil
+}
+
+func (id VolumeID) String() string { return id.Pool + "/" + id.Name }
+
+// Spec asks for a volume. Exactly the member of Backend is set.
+type Spec struct {
+	ID      VolumeID
+	Bytes   int64
+	Backend BackendType
+	LVM     *LVMParams
+	ZFS     *ZFSParams
+}
+
+// LVMParams are the resolved LVM settings of a volume.
+type LVMParams struct {
+	VolumeGroup string
+	ThinPool    string // empty: none
+	Mode        string // "linear" or "thin"
+}
+
+// ZFSParams are the resolved ZFS settings of a volume.
+type ZFSParams struct {
+	Pool, ParentDataset string
+	Properties          map[string]string
+}
+
+// Volume is a volume as its backend reports it.
+type Volume struct {
+	ID         VolumeID
+	Bytes      int64 // actual size
+	DevicePath string
+}
+
+// Capacity of a pool in bytes.
+type Capacity struct {
+	Total, Available int64
+}
+
+// Pool is a pool as a backend discovered it.
+type Pool struct {
+	Name     string
+	Type     string // "zfs", "lvm", "directory"
+	Capacity Capacity
+	ThinPool string // LVM
+	Parent   string // ZFS
+}
+
+// Backend makes and removes volumes in one configured pool. Every method is idempotent.
+// storagetest.Run holds each implementation to this contract.
+type Backend interface {
+	// Create makes the volume, or answers the one that is there if its kind and rounded
+	// size are equal; any other is ErrConflict. A new volume shows nothing of an earlier
+	// one. ErrInvalid, ErrPrecondition (layout), ErrNoSpace.
+	Create(ctx context.Context, s Spec) (Volume, error)
+	// Inspect answers the volume, or ErrNotFound if the tool says there is none.
+	Inspect(ctx context.Context, name string) (Volume, error)
+	// Activate makes the volume's device usable after a reboot.
+	Activate(ctx context.Context, name string) (Volume, error)
+	// Delete removes exactly this volume. Absent is success; open or held is ErrBusy.
+	Delete(ctx context.Context, name string) error
+	// List answers the volumes pillar could have made. It asserts no ownership.
+	List(ctx context.Context) ([]Volume, error)
+	// Pool answers the pool with its capacity, or ErrNotFound if the tool says there is none.
+	Pool(ctx context.Context) (Pool, error)
+}
