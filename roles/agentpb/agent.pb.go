@@ -2616,6 +2616,8 @@ type ReconcileItemResult struct {
 	VolumeId      string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
 	Code          int32                  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"` // canonical gRPC code; 0 is success
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`                                    // kind of failure, the ErrorInfo reason of a single call
+	FenceDecision string                 `protobuf:"bytes,5,opt,name=fence_decision,json=fenceDecision,proto3" json:"fence_decision,omitempty"` // of a rejected token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2667,6 +2669,20 @@ func (x *ReconcileItemResult) GetCode() int32 {
 func (x *ReconcileItemResult) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *ReconcileItemResult) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ReconcileItemResult) GetFenceDecision() string {
+	if x != nil {
+		return x.FenceDecision
 	}
 	return ""
 }
@@ -3116,11 +3132,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x05ready\x18\x04 \x01(\bR\x05ready\"m\n" +
 	"\x15ReconcileStateRequest\x12\x1a\n" +
 	"\bcomplete\x18\x01 \x01(\bR\bcomplete\x128\n" +
-	"\x05items\x18\x02 \x03(\v2\".pillar_csi.agent.v1.ReconcileItemR\x05items\"`\n" +
+	"\x05items\x18\x02 \x03(\v2\".pillar_csi.agent.v1.ReconcileItemR\x05items\"\x9f\x01\n" +
 	"\x13ReconcileItemResult\x12\x1b\n" +
 	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\\\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12%\n" +
+	"\x0efence_decision\x18\x05 \x01(\tR\rfenceDecision\"\\\n" +
 	"\x16ReconcileStateResponse\x12B\n" +
 	"\aresults\x18\x01 \x03(\v2(.pillar_csi.agent.v1.ReconcileItemResultR\aresults\"y\n" +
 	"\x18TransferOwnershipRequest\x12\x1b\n" +

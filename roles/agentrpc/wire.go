@@ -1,0 +1,143 @@
+package agentrpc
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
+)
+
+// Token reads a call's authority. An absent token is the zero one, which fencing rejects.
+func Token(t *agentpb.FenceToken) fencing.Token {
+	return fencing.Token{UID: t.GetVolumeUid(), Generation: t.GetGeneration()}
+}
+
+func fromToken(t fencing.Token) *agentpb.FenceToken {
+	return &agentpb.FenceToken{VolumeUid: t.UID, Generation: t.Generation}
+}
+
+// Spec reads what a create asks for. It is storage.ErrInvalid if the volume ID is
+// malformed, the size is not positive, the parameters are missing or of another backend,
+// or they name another pool than the ID (block.md B-203).
+func Spec(r *agentpb.CreateVolumeRequest) (storage.Spec, error) {
+	id, err := storage.ParseVolumeID(r.GetVolumeId())
+	if err != nil {
+		return storage.Spec{}, err
+	}
+	if r.GetSizeBytes() <= 0 {
+		return storage.Spec{}, fmt.Errorf("%w: size_bytes %d is not positive", storage.ErrInvalid, r.GetSizeBytes())
+	}
+	s := storage.Spec{ID: id, Bytes: r.GetSizeBytes(), Backend: storage.BackendType(r.GetParameters().GetType())}
+	pool := ""
+	switch p := r.GetParameters(); {
+	case s.Backend == storage.LVMLV && p.Lvm != nil:
+		s.LVM = &storage.LVMParams{VolumeGroup: p.Lvm.VolumeGroup, ThinPool: p.Lvm.ThinPool, Mode: p.Lvm.Mode}
+		pool = p.Lvm.VolumeGroup
+	case (s.Backend == storage.ZFSZvol || s.Backend == storage.ZFSDataset) && p.Zfs != nil:
+		s.ZFS = &storage.ZFSParams{Pool: p.Zfs.Pool, ParentDataset: p.Zfs.ParentDataset, Properties: p.Zfs.Properties}
+		pool = p.Zfs.Pool
+	default:
+		return storage.Spec{}, fmt.Errorf("%w: parameters for backend %q are missing", storage.ErrInvalid, s.Backend)
+	}
+	if pool != id.Pool {
+		return storage.Spec{}, fmt.Errorf("%w: parameters name pool %q, volume ID %s names %q", storage.ErrInvalid, pool, id, id.Pool)
+	}
+	return s, nil
+}
+
+func fromSpec(s storage.Spec) *agentpb.BackendParameters {
+	p := &agentpb.BackendParameters{Type: string(s.Backend)}
+	if s.LVM != nil {
+		p.Lvm = &agentpb.LVMParameters{VolumeGroup: s.LVM.VolumeGroup, ThinPool: s.LVM.ThinPool, Mode: s.LVM.Mode}
+	}
+	if s.ZFS != nil {
+		p.Zfs = &agentpb.ZFSParameters{Pool: s.ZFS.Pool, ParentDataset: s.ZFS.ParentDataset, Properties: s.ZFS.Properties}
+	}
+	return p
+}
+
+// Export reads the desired export of a volume. It is transport.ErrInvalid if it is
+// missing, names no protocol, or its port is none.
+func Export(volume string, e *agentpb.ExportSpec) (transport.Export, error) {
+	if e.GetProtocol() == "" {
+		return transport.Export{}, fmt.Errorf("%w: export of %s names no protocol", transport.ErrInvalid, volume)
+	}
+	if e.GetPort() < 0 || e.GetPort() > math.MaxUint16 {
+		return transport.Export{}, fmt.Errorf("%w: port %d of %s", transport.ErrInvalid, e.GetPort(), volume)
+	}
+	return transport.Export{
+		Kind:                transport.Kind(e.GetProtocol()),
+		Volume:              volume,
+		DevicePath:          e.GetDevicePath(),
+		Portal:              transport.Portal{Address: e.GetBindAddress(), Port: uint16(e.GetPort())},
+		ACL:                 e.GetAclEnabled(),
+		Initiators:          e.GetInitiators(),
+		Disabled:            e.GetDisabled(),
+		InCapsuleDataSize:   e.InCapsuleDataSize,
+		MaxDataTransferSize: e.MaxDataTransferSize,
+	}, nil
+}
+
+func fromExport(backend storage.BackendType, e transport.Export) *agentpb.ExportSpec {
+	return &agentpb.ExportSpec{
+		Protocol:            string(e.Kind),
+		Backend:             string(backend),
+		DevicePath:          e.DevicePath,
+		BindAddress:         e.Portal.Address,
+		Port:                int32(e.Portal.Port),
+		AclEnabled:          e.ACL,
+		Initiators:          e.Initiators,
+		Disabled:            e.Disabled,
+		InCapsuleDataSize:   e.InCapsuleDataSize,
+		MaxDataTransferSize: e.MaxDataTransferSize,
+	}
+}
+
+// ExportInfo writes an export as the kernel has it.
+func ExportInfo(t transport.Target) *agentpb.ExportInfo {
+	return &agentpb.ExportInfo{
+		TargetId:   t.ID,
+		Address:    t.Portal.Address,
+		Port:       int32(t.Portal.Port),
+		VolumeRef:  t.Ref,
+		Enabled:    t.Enabled,
+		AclEnabled: t.ACL,
+		Initiators: t.Initiators,
+	}
+}
+
+func toTarget(i *agentpb.ExportInfo) transport.Target {
+	return transport.Target{
+		ID:         i.GetTargetId(),
+		Portal:     transport.Portal{Address: i.GetAddress(), Port: uint16(i.GetPort())},
+		Ref:        i.GetVolumeRef(),
+		Enabled:    i.GetEnabled(),
+		ACL:        i.GetAclEnabled(),
+		Initiators: i.GetInitiators(),
+	}
+}
+
+// Pool writes a pool as its backend discovered it.
+func Pool(p storage.Pool) *agentpb.DiscoveredPool {
+	return &agentpb.DiscoveredPool{
+		Name:           p.Name,
+		Type:           p.Type,
+		TotalBytes:     p.Capacity.Total,
+		AvailableBytes: p.Capacity.Available,
+		ThinPool:       p.ThinPool,
+		ParentDataset:  p.Parent,
+	}
+}
+
+func toPool(p *agentpb.DiscoveredPool) storage.Pool {
+	return storage.Pool{
+		Name:     p.GetName(),
+		Type:     p.GetType(),
+		Capacity: storage.Capacity{Total: p.GetTotalBytes(), Available: p.GetAvailableBytes()},
+		ThinPool: p.GetThinPool(),
+		Parent:   p.GetParentDataset(),
+	}
+}
