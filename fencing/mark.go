@@ -1,0 +1,142 @@
+package fencing
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// schemaVersion of mark files. Another version was written by another release, whose
+// fields this one could lose.
+const schemaVersion = 1
+
+// Ending is how a lifecycle ended.
+type Ending string
+
+// The endings. The zero value is a live lifecycle.
+const (
+	Live     Ending = ""
+	Deleted  Ending = "deleted"
+	Released Ending = "released"
+)
+
+// Mark is the fencing record of one volume (B-155).
+type Mark struct {
+	SchemaVersion int       `json:"schemaVersion"`
+	Volume        string    `json:"volumeID"`   // agent volume ID
+	Owner         string    `json:"ownerUID"`   // lifecycle that owns the ID now
+	Generation    int64     `json:"generation"` // highest applied
+	Ended         Ending    `json:"ended,omitempty"`
+	Foreign       bool      `json:"foreign,omitempty"` // the name was taken when the lifecycle began (B-217)
+	Retired       []Retired `json:"retired,omitempty"` // earlier lifecycles in order, never pruned
+}
+
+// Retired is a lifecycle that can never act again.
+type Retired struct {
+	UID   string `json:"uid"`
+	Ended Ending `json:"ended"`
+}
+
+// retirement finds uid among the earlier lifecycles.
+func (m *Mark) retirement(uid string) (Retired, bool) {
+	if m == nil {
+		return Retired{}, false
+	}
+	i := slices.IndexFunc(m.Retired, func(r Retired) bool { return r.UID == uid })
+	if i < 0 {
+		return Retired{}, false
+	}
+	return m.Retired[i], true
+}
+
+// with answers a copy of the mark with one change made. The original stays as it is.
+func (m *Mark) with(change func(*Mark)) *Mark {
+	next := *m
+	next.Retired = slices.Clone(m.Retired)
+	change(&next)
+	return &next
+}
+
+func (m *Mark) equal(o *Mark) bool {
+	if m == nil || o == nil {
+		return m == o
+	}
+	return m.SchemaVersion == o.SchemaVersion && m.Volume == o.Volume && m.Owner == o.Owner &&
+		m.Generation == o.Generation && m.Ended == o.Ended && m.Foreign == o.Foreign &&
+		slices.Equal(m.Retired, o.Retired)
+}
+
+// encodeMark is the content of a mark file.
+func encodeMark(m *Mark) ([]byte, error) {
+	data, err := json.MarshalIndent(m, "", "  ")
+	return append(data, '\n'), err
+}
+
+// parseMark reads the mark file of volume. A mark that is not exactly what encodeMark
+// could have written for this volume is an error: no field is guessed (B-159).
+func parseMark(data []byte, volume string) (*Mark, error) {
+	var m Mark
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields() // a field we would lose on the next write
+	if err := dec.Decode(&m); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the mark")
+	}
+	return &m, m.check(volume)
+}
+
+func (m *Mark) check(volume string) error {
+	if m.SchemaVersion != schemaVersion {
+		return fmt.Errorf("schema version %d, want %d", m.SchemaVersion, schemaVersion)
+	}
+	if m.Volume != volume {
+		return fmt.Errorf("is about volume %q", m.Volume)
+	}
+	if (Token{m.Owner, m.Generation}).missing() {
+		return fmt.Errorf("has owner %q at generation %d", m.Owner, m.Generation)
+	}
+	if m.Ended != Live && m.Ended != Deleted && m.Ended != Released {
+		return fmt.Errorf("ended as %q", m.Ended)
+	}
+	seen := map[string]bool{m.Owner: true}
+	for _, r := range m.Retired {
+		if r.UID == "" || seen[r.UID] || r.Ended != Deleted && r.Ended != Released {
+			return fmt.Errorf("retired lifecycle %q (%q) cannot be", r.UID, r.Ended)
+		}
+		seen[r.UID] = true
+	}
+	return nil
+}
+
+// nameMax keeps a mark's name, and that of its temporary file, within the 255 bytes of
+// every filesystem.
+const nameMax = 200
+
+// markName is the file name of a volume's mark (B-155, U-12): every byte outside
+// [A-Za-z0-9._-] as %XX, so that no two IDs share a name and none leaves the directory. A
+// name that would be too long ends in the ID's SHA-256 instead; no escape contains "~".
+func markName(volume string) string {
+	var b strings.Builder
+	for i := range len(volume) {
+		c := volume[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._-", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	name := b.String()
+	if len(name) > nameMax {
+		sum := sha256.Sum256([]byte(volume))
+		name = name[:nameMax-1-2*len(sum)] + "~" + hex.EncodeToString(sum[:])
+	}
+	return name + ".json"
+}

@@ -1,0 +1,154 @@
+package fencing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/pillar-csi/pillar/storage/host/durable"
+)
+
+// Store keeps the marks of one agent. One process at a time owns its directory (B-282).
+type Store struct {
+	dir   string
+	fs    durable.FS
+	locks locks
+}
+
+// Open opens the marks in dir, usually generations/ below the agent's state directory,
+// and makes it if it is missing. Write leftovers of a crash are removed.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMark, err)
+	}
+	if err := (durable.Disk{}).SyncDir(filepath.Dir(dir)); err != nil {
+		return nil, fmt.Errorf("%w: sync directory of %s: %w", ErrMark, dir, err)
+	}
+	if err := durable.Sweep(dir); err != nil {
+		return nil, fmt.Errorf("%w: sweep %s: %w", ErrMark, dir, err)
+	}
+	return &Store{dir: dir, fs: durable.Disk{}}, nil
+}
+
+// Mark answers the mark of a volume, nil if none was ever written. ErrMark: there is one
+// that cannot be read or trusted.
+func (s *Store) Mark(volume string) (*Mark, error) {
+	path := s.path(volume)
+	data, err := s.fs.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w of volume %s: %w", ErrMark, volume, err)
+	}
+	mark, err := parseMark(data, volume)
+	if err != nil {
+		return nil, fmt.Errorf("%w of volume %s: parse %s: %w", ErrMark, volume, path, err)
+	}
+	return mark, nil
+}
+
+// Do runs one operation on a volume under its lock, if the token admits it. The mark is
+// durable before act begins; a delete or release that succeeded is durable before Do
+// answers. act does not run when there is nothing left to do (Decision AdmitTerminalRetry,
+// ReleaseOfOther, or the end of a lifecycle that never owned the backend).
+//
+// ErrStale (a *Rejection), ErrMark and ErrForeign are the store's own; any other error is
+// act's or the context's. After act failed the mark stays: the same token may retry.
+func (s *Store) Do(ctx context.Context, volume string, tok Token, op Op, act func(ctx context.Context) error) (Decision, error) {
+	unlock, err := s.locks.acquire(ctx, volume)
+	if err != nil {
+		return "", fmt.Errorf("lock volume %s: %w", volume, err)
+	}
+	defer unlock()
+
+	mark, err := s.Mark(volume)
+	if err != nil {
+		return MarkIOError, err // B-162
+	}
+	next, d := Admit(mark, tok, op)
+	if d.Rejected() {
+		return d, rejection(d, volume, tok, mark)
+	}
+	current := mark
+	if next != nil {
+		next.Volume, current = volume, next
+	}
+	if op.Create && op.Probe != nil && (d == AdmitNewLifecycle || d.runs() && current.Foreign) {
+		taken, err := op.Probe(ctx)
+		if err != nil {
+			return d, err
+		}
+		current = current.with(func(m *Mark) { m.Foreign = taken }) // B-217
+	}
+	if !current.equal(mark) { // B-157
+		if err := s.write(current); err != nil {
+			return MarkIOError, err // B-156, B-162
+		}
+	}
+	if !d.runs() {
+		return d, nil
+	}
+	if err := s.run(ctx, current, op, act); err != nil {
+		return d, err
+	}
+	return s.end(d, tok, current, op)
+}
+
+// run makes the effect, unless the volume's backend is somebody else's: then a grant is
+// refused and everything else has nothing to take away (B-217).
+func (s *Store) run(ctx context.Context, mark *Mark, op Op, act func(ctx context.Context) error) error {
+	if !mark.Foreign {
+		return act(ctx)
+	}
+	if op.Class == Grant {
+		return fmt.Errorf("volume %s: %w", mark.Volume, ErrForeign)
+	}
+	return nil
+}
+
+// end writes how the lifecycle ended (B-175, B-176), if the mark is still the admitted one.
+func (s *Store) end(d Decision, tok Token, admitted *Mark, op Op) (Decision, error) {
+	ending := op.ending()
+	if ending == Live {
+		return d, nil
+	}
+	now, err := s.Mark(admitted.Volume)
+	if err != nil {
+		return MarkIOError, err
+	}
+	if !now.equal(admitted) {
+		return RejectMarkChanged, rejection(RejectMarkChanged, admitted.Volume, tok, now) // B-174
+	}
+	if err := s.write(admitted.with(func(m *Mark) { m.Ended = ending })); err != nil {
+		return MarkIOError, err
+	}
+	return d, nil
+}
+
+func (s *Store) write(m *Mark) error {
+	data, err := encodeMark(m)
+	if err == nil {
+		err = m.check(m.Volume)
+	}
+	if err == nil {
+		err = durable.WriteTo(s.fs, s.path(m.Volume), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("%w of volume %s: %w", ErrMark, m.Volume, err)
+	}
+	return nil
+}
+
+func (s *Store) path(volume string) string { return filepath.Join(s.dir, markName(volume)) }
+
+func rejection(d Decision, volume string, tok Token, mark *Mark) error {
+	r := &Rejection{Decision: d, Volume: volume, Token: tok}
+	if mark != nil {
+		r.Owner = Token{mark.Owner, mark.Generation}
+	}
+	return r
+}
