@@ -21,7 +21,8 @@ func fromToken(t fencing.Token) *agentpb.FenceToken {
 
 // Spec reads what a create asks for. It is storage.ErrInvalid if the volume ID is
 // malformed, the size is not positive, the parameters are missing or of another backend,
-// or they name another pool than the ID (block.md B-203).
+// or they name another pool than the ID (block.md B-203). A backend unknown here is
+// storage.ErrUnsupported.
 func Spec(r *agentpb.CreateVolumeRequest) (storage.Spec, error) {
 	id, err := storage.ParseVolumeID(r.GetVolumeId())
 	if err != nil {
@@ -31,21 +32,34 @@ func Spec(r *agentpb.CreateVolumeRequest) (storage.Spec, error) {
 		return storage.Spec{}, fmt.Errorf("%w: size_bytes %d is not positive", storage.ErrInvalid, r.GetSizeBytes())
 	}
 	s := storage.Spec{ID: id, Bytes: r.GetSizeBytes(), Backend: storage.BackendType(r.GetParameters().GetType())}
-	pool := ""
-	switch p := r.GetParameters(); {
-	case s.Backend == storage.LVMLV && p.Lvm != nil:
-		s.LVM = &storage.LVMParams{VolumeGroup: p.Lvm.VolumeGroup, ThinPool: p.Lvm.ThinPool, Mode: p.Lvm.Mode}
-		pool = p.Lvm.VolumeGroup
-	case (s.Backend == storage.ZFSZvol || s.Backend == storage.ZFSDataset) && p.Zfs != nil:
-		s.ZFS = &storage.ZFSParams{Pool: p.Zfs.Pool, ParentDataset: p.Zfs.ParentDataset, Properties: p.Zfs.Properties}
-		pool = p.Zfs.Pool
-	default:
-		return storage.Spec{}, fmt.Errorf("%w: parameters for backend %q are missing", storage.ErrInvalid, s.Backend)
+	pool, err := parameters(&s, r.GetParameters())
+	if err != nil {
+		return storage.Spec{}, err
 	}
 	if pool != id.Pool {
 		return storage.Spec{}, fmt.Errorf("%w: parameters name pool %q, volume ID %s names %q", storage.ErrInvalid, pool, id, id.Pool)
 	}
 	return s, nil
+}
+
+// parameters fills in the member of the spec's backend and answers the pool it names.
+func parameters(s *storage.Spec, p *agentpb.BackendParameters) (pool string, err error) {
+	switch s.Backend {
+	case storage.LVMLV:
+		if l := p.GetLvm(); l != nil {
+			s.LVM = &storage.LVMParams{VolumeGroup: l.VolumeGroup, ThinPool: l.ThinPool, Mode: l.Mode}
+			return l.VolumeGroup, nil
+		}
+	case storage.ZFSZvol, storage.ZFSDataset:
+		if z := p.GetZfs(); z != nil {
+			s.ZFS = &storage.ZFSParams{Pool: z.Pool, ParentDataset: z.ParentDataset, Properties: z.Properties}
+			return z.Pool, nil
+		}
+	case "":
+	default:
+		return "", fmt.Errorf("%w: backend %q", storage.ErrUnsupported, s.Backend)
+	}
+	return "", fmt.Errorf("%w: parameters for backend %q are missing", storage.ErrInvalid, s.Backend)
 }
 
 func fromSpec(s storage.Spec) *agentpb.BackendParameters {
