@@ -1,0 +1,64 @@
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+)
+
+// TestSamples reads every sample as the API server would, with no unknown field, and holds
+// them to the names the README and the demo use.
+func TestSamples(t *testing.T) {
+	kinds := map[string]func() runtime.Object{
+		"PillarAgent":           func() runtime.Object { return &v1alpha1.PillarAgent{} },
+		"PillarStore":           func() runtime.Object { return &v1alpha1.PillarStore{} },
+		"PillarProtocol":        func() runtime.Object { return &v1alpha1.PillarProtocol{} },
+		"PillarStorageClass":    func() runtime.Object { return &v1alpha1.PillarStorageClass{} },
+		"PersistentVolumeClaim": func() runtime.Object { return &corev1.PersistentVolumeClaim{} },
+		"Pod":                   func() runtime.Object { return &corev1.Pod{} },
+	}
+	files, err := filepath.Glob("samples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if err := yaml.Unmarshal(data, &head); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if kinds[head.Kind] == nil {
+			t.Errorf("%s: unexpected kind %q", file, head.Kind)
+			continue
+		}
+		if err := yaml.UnmarshalStrict(data, kinds[head.Kind]()); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		got[filepath.Base(file)] = head.Kind + "/" + head.Metadata.Name
+	}
+	want := map[string]string{
+		"1-agent.yaml":    "PillarAgent/storage-1",
+		"2-store.yaml":    "PillarStore/vg0",
+		"3-protocol.yaml": "PillarProtocol/nvme",
+		"4-class.yaml":    "PillarStorageClass/pillar-lvm",
+		"5-claim.yaml":    "PersistentVolumeClaim/demo-data",
+		"6-pod.yaml":      "Pod/demo",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+}
