@@ -1,0 +1,88 @@
+// Package filesystem makes ext4 and xfs filesystems, and only on a device that blkid has
+// just proven blank. It runs
+//
+//	mkfs.ext4 -F -m0 [user options] DEVICE
+//	mkfs.xfs -c options=/usr/share/xfsprogs/mkfs/lts_5.15.conf [user options] DEVICE
+//
+// and probes again afterwards: what mkfs claims to have made must be there.
+package filesystem
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/blkid"
+	"github.com/pillar-csi/pillar/storage/host"
+)
+
+// xfsProfile is the on-disk format every supported kernel mounts; xfsprogs ships it.
+const xfsProfile = "/usr/share/xfsprogs/mkfs/lts_5.15.conf"
+
+// Device is an open block device. Reads must come from the device, not from a cache
+// older than the last write to it.
+type Device interface {
+	io.ReaderAt
+	Path() string
+	Size() int64 // bytes
+}
+
+// Want is what a volume's filesystem shall be.
+type Want struct {
+	Type    string   // "ext4" or "xfs"
+	Options []string // mkfs options of the user; they come last and win
+	Format  bool     // a blank device may be formatted
+}
+
+// Tools runs mkfs.
+type Tools struct {
+	Run host.Runner
+}
+
+// Prepare makes sure that dev holds a filesystem of the wanted type, formats it if it is
+// proven blank and that is allowed, and says whether it did. A filesystem of another type
+// and anything else on the device are storage.ErrPrecondition, as is a blank device that
+// may not be formatted. Whatever the probe cannot tell is an error and changes nothing.
+func (t Tools) Prepare(ctx context.Context, dev Device, want Want) (formatted bool, err error) {
+	if err := CheckOptions(want.Type, want.Options); err != nil {
+		return false, err
+	}
+	found, err := blkid.Probe(dev, dev.Size())
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("what is on %s is unknown: %w", dev.Path(), err)
+	case found.Kind == blkid.Known && found.Type == want.Type:
+		return false, nil
+	case found.Kind == blkid.Known:
+		return false, fmt.Errorf("%w: %s holds %s, not %s; it is never formatted",
+			storage.ErrPrecondition, dev.Path(), found.Type, want.Type)
+	case !want.Format:
+		return false, fmt.Errorf("%w: %s is blank and must not be formatted", storage.ErrPrecondition, dev.Path())
+	}
+	return true, t.format(ctx, dev, want)
+}
+
+// format runs mkfs and looks at the result.
+func (t Tools) format(ctx context.Context, dev Device, want Want) error {
+	argv := append(defaults(want.Type), want.Options...)
+	if _, err := t.Run.Run(ctx, "mkfs."+want.Type, append(argv, dev.Path())...); err != nil {
+		return fmt.Errorf("format %s: %w", dev.Path(), err)
+	}
+	found, err := blkid.Probe(dev, dev.Size())
+	if err != nil {
+		return fmt.Errorf("look at the new filesystem on %s: %w", dev.Path(), err)
+	}
+	if found.Kind != blkid.Known || found.Type != want.Type {
+		return fmt.Errorf("mkfs.%s succeeded but %s holds %s", want.Type, dev.Path(), found)
+	}
+	return nil
+}
+
+// defaults come before the user's options (api.md 10.2).
+func defaults(fstype string) []string {
+	if fstype == "xfs" {
+		return []string{"-c", "options=" + xfsProfile}
+	}
+	return []string{"-F", "-m0"}
+}
