@@ -1,0 +1,123 @@
+package nvmet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/pillar-csi/pillar/transport"
+)
+
+// Allow admits one host to the export of volume, whose device the caller recomputed. No
+// export is transport.ErrNotFound, one of another device transport.ErrPrecondition. An
+// export without an ACL admits everyone already.
+func (t *Target) Allow(ctx context.Context, volume, device, hostNQN string) error {
+	err := t.change(volume, hostNQN, func(s *subsystem) error {
+		if s == nil || s.device == "" {
+			return fmt.Errorf("%w: no export", transport.ErrNotFound)
+		}
+		if ours, err := s.backs(device); err != nil {
+			return err
+		} else if !ours {
+			return s.otherDevice(device)
+		}
+		if s.anyHost {
+			return nil
+		}
+		return t.allow(ctx, s, hostNQN)
+	})
+	if err != nil {
+		return fmt.Errorf("allow %s on %s: %w", hostNQN, volume, err)
+	}
+	return nil
+}
+
+// Deny withdraws one host from the export of volume and returns when no session of it is
+// left and none of its I/O in flight (block.md D-29). A host that was not admitted, no
+// export, an export without an ACL or of another device are success without an effect.
+//
+// The kernel offers no way to end one host's sessions, and none to see when the last
+// command of a session that was cut has been served. So the subsystem is taken out of the
+// port, which cuts all its sessions, and built anew: whatever still runs on behalf of an
+// old session holds the old subsystem, which has no namespace any more. The other hosts
+// reconnect to the new one, same in name and identity. Disabling the namespace while they
+// are connected would not do: they would be told, and drop their device.
+//
+// The host's link goes last, so that a Deny that broke off is recognised and repeated. A
+// failure to build anew is returned; the next export of the volume completes it.
+func (t *Target) Deny(ctx context.Context, volume, device, hostNQN string, hold transport.Hold) error {
+	err := t.change(volume, hostNQN, func(s *subsystem) error {
+		if s == nil || s.anyHost || !slices.Contains(s.hosts, hostNQN) {
+			return nil
+		}
+		if ours, err := s.backs(device); err != nil || !ours {
+			return err
+		}
+		return t.deny(ctx, s, volume, hostNQN, hold)
+	})
+	if err != nil {
+		return fmt.Errorf("deny %s on %s: %w", hostNQN, volume, err)
+	}
+	return nil
+}
+
+func (t *Target) deny(ctx context.Context, s *subsystem, volume, hostNQN string, hold transport.Hold) error {
+	p := plan{
+		nqn:   s.dir.Base(),
+		hosts: slices.DeleteFunc(slices.Clone(s.hosts), func(h string) bool { return h == hostNQN }),
+		Export: transport.Export{
+			Volume: volume, DevicePath: s.device, ACL: true, Disabled: !s.enabled,
+		},
+	}
+	id, err := t.identity(volume, p.nqn, s)
+	if err != nil {
+		return err
+	}
+	ports, err := t.linkedPorts(p.nqn)
+	if err != nil {
+		return err
+	}
+	if err := t.takeDown(ctx, s, hostNQN); err != nil {
+		return err
+	}
+	if s.device == "" { // a leftover; the next export makes all of it
+		return nil
+	}
+	fresh, err := t.configure(ctx, p, id, nil)
+	if err != nil {
+		return err
+	}
+	if err := fresh.serve(ctx, p, hold); err != nil {
+		return err
+	}
+	return t.relink(ctx, fresh, ports)
+}
+
+// relink puts a rebuilt subsystem back into the ports it was taken from.
+func (t *Target) relink(ctx context.Context, s *subsystem, ports []port) error {
+	t.ports.Lock()
+	defer t.ports.Unlock()
+	for _, p := range ports {
+		if err := p.dir.Sub("subsystems").Link(ctx, s.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change reads the volume's subsystem and acts on it; hostNQN is checked before it can
+// become part of a path.
+func (t *Target) change(volume, hostNQN string, act func(*subsystem) error) error {
+	if _, err := transport.ParseNQN(hostNQN); err != nil {
+		return err
+	}
+	nqn, err := NQN(volume)
+	if err != nil {
+		return err
+	}
+	s, err := t.subsystem(nqn)
+	if err != nil {
+		return err
+	}
+	return act(s)
+}

@@ -1,0 +1,232 @@
+package nvmet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/pillar-csi/pillar/transport"
+)
+
+// defaultPort is the NVMe/TCP port when none is asked for.
+const defaultPort = 4420
+
+// plan is an export whose every part was checked.
+type plan struct {
+	transport.Export
+	nqn   string
+	addr  netip.Addr
+	hosts []string // sorted; empty without an ACL
+	mdts  int      // log2 of the limit in units of 4096 bytes; 0: no limit
+}
+
+// parse checks an export. Every transport.ErrInvalid of Export comes from here.
+func parse(e transport.Export) (p plan, err error) {
+	p.Export = e
+	if p.nqn, err = NQN(e.Volume); err != nil {
+		return p, err
+	}
+	if p.addr, err = netip.ParseAddr(e.Portal.Address); err != nil {
+		return p, fmt.Errorf("%w: bind address: %w", transport.ErrInvalid, err)
+	}
+	p.addr = p.addr.Unmap()
+	p.Portal.Address = p.addr.String()
+	if p.Portal.Port == 0 {
+		p.Portal.Port = defaultPort
+	}
+	if e.ACL {
+		p.hosts = slices.Compact(slices.Sorted(slices.Values(e.Initiators)))
+	}
+	for _, h := range p.hosts {
+		if _, err := transport.ParseNQN(h); err != nil {
+			return p, err
+		}
+	}
+	if e.InCapsuleDataSize != nil && *e.InCapsuleDataSize < 0 {
+		return p, fmt.Errorf("%w: in-capsule data size %d", transport.ErrInvalid, *e.InCapsuleDataSize)
+	}
+	p.mdts, err = mdts(e.MaxDataTransferSize)
+	return p, err
+}
+
+// Export makes the volume reachable as asked, or confirms that it is: Prepare, then Link.
+func (t *Target) Export(ctx context.Context, e transport.Export, hold transport.Hold) (transport.Target, error) {
+	if err := t.Prepare(ctx, e, hold); err != nil {
+		return transport.Target{}, err
+	}
+	return t.Link(ctx, e)
+}
+
+// Prepare configures everything of the volume but its port (block.md B-248): directory,
+// identity, hosts, and the namespace, enabled under hold or left disabled. What exists is
+// compared and only differences are written; leftovers of a crash are completed. Nothing
+// it does makes an unreachable volume reachable.
+//
+// With an ACL a host that is no longer listed loses its sessions too, as in Deny. A
+// subsystem on another device is transport.ErrPrecondition and stays untouched.
+func (t *Target) Prepare(ctx context.Context, e transport.Export, hold transport.Hold) error {
+	p, err := parse(e)
+	if err != nil {
+		return fmt.Errorf("export %s: %w", e.Volume, err)
+	}
+	if err := t.prepare(ctx, p, hold); err != nil {
+		return fmt.Errorf("export %s: %w", e.Volume, err)
+	}
+	return nil
+}
+
+func (t *Target) prepare(ctx context.Context, p plan, hold transport.Hold) error {
+	s, err := t.subsystem(p.nqn)
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		ours, err := s.backs(p.DevicePath)
+		if err != nil {
+			return err
+		}
+		if !ours {
+			return s.otherDevice(p.DevicePath)
+		}
+	}
+	id, err := t.identity(p.Volume, p.nqn, s)
+	if err != nil {
+		return err
+	}
+	if s != nil && p.ACL && slices.ContainsFunc(s.hosts, func(h string) bool { return !slices.Contains(p.hosts, h) }) {
+		if err := t.takeDown(ctx, s, ""); err != nil {
+			return err
+		}
+		s = nil
+	}
+	if s, err = t.configure(ctx, p, id, s); err != nil {
+		return err
+	}
+	return s.serve(ctx, p, hold)
+}
+
+// configure brings subsystem, namespace and hosts into the planned state, in this order.
+func (t *Target) configure(ctx context.Context, p plan, id Identity, s *subsystem) (*subsystem, error) {
+	if s == nil {
+		s = &subsystem{dir: t.subsystemDir(p.nqn)}
+		if err := settle(ctx, func() error { return s.dir.Mkdir(ctx) }); err != nil {
+			return nil, err
+		}
+	}
+	if p.ACL { // closed before anything else changes; new subsystems are
+		if err := s.dir.Set(ctx, "attr_allow_any_host", "0"); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.dir.Set(ctx, "attr_serial", id.Serial); err != nil {
+		return nil, err
+	}
+	if err := s.ns().Mkdir(ctx); err != nil {
+		return nil, err
+	}
+	if !s.enabled { // an enabled one has this device under another path, and this identity
+		for _, a := range [][2]string{{"device_path", p.DevicePath}, {"device_uuid", id.UUID}, {"device_nguid", id.NGUID}} {
+			if err := s.ns().Set(ctx, a[0], a[1]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s, t.admit(ctx, s, p)
+}
+
+// admit makes the hosts that may connect exactly the planned ones. The kernel refuses
+// links while any host may connect and the other way round; both orders below admit
+// nobody too early (block.md B-249).
+func (t *Target) admit(ctx context.Context, s *subsystem, p plan) error {
+	allowed := s.dir.Sub("allowed_hosts")
+	for _, h := range s.hosts {
+		if !slices.Contains(p.hosts, h) {
+			if err := allowed.Unlink(ctx, h); err != nil {
+				return err
+			}
+		}
+	}
+	if !p.ACL {
+		return s.dir.Set(ctx, "attr_allow_any_host", "1")
+	}
+	for _, h := range p.hosts {
+		if err := t.allow(ctx, s, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Target) allow(ctx context.Context, s *subsystem, hostNQN string) error {
+	host := t.nvmet.Sub("hosts", hostNQN)
+	if err := host.Mkdir(ctx); err != nil {
+		return err
+	}
+	return s.dir.Sub("allowed_hosts").Link(ctx, host)
+}
+
+// serve enables the namespace under the claim, or disables it.
+func (s *subsystem) serve(ctx context.Context, p plan, hold transport.Hold) error {
+	if p.Disabled {
+		return s.ns().Set(ctx, "enable", "0")
+	}
+	if s.enabled {
+		return nil
+	}
+	// The claim lasts until the kernel has answered, even if ctx ends first: let go
+	// earlier, and someone else could claim a device that is then enabled under him.
+	done := make(chan error, 1)
+	go func() { done <- s.enable(context.WithoutCancel(ctx), p.DevicePath, hold) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("enable %s: %w", s.dir.Base(), ctx.Err())
+	}
+}
+
+func (s *subsystem) enable(ctx context.Context, device string, hold transport.Hold) error {
+	release, err := hold(device)
+	if err != nil {
+		return fmt.Errorf("claim %s: %w", device, err)
+	}
+	err = s.ns().Set(ctx, "enable", "1")
+	return errors.Join(err, release())
+}
+
+// Link makes the prepared volume reachable: it finds or makes the port of the portal and
+// links the subsystem into it. A volume that was not prepared is transport.ErrNotFound; a
+// live port that cannot serve the request is transport.ErrPrecondition.
+func (t *Target) Link(ctx context.Context, e transport.Export) (transport.Target, error) {
+	p, err := parse(e)
+	if err != nil {
+		return transport.Target{}, fmt.Errorf("export %s: %w", e.Volume, err)
+	}
+	if err := t.link(ctx, p); err != nil {
+		return transport.Target{}, fmt.Errorf("export %s: %w", e.Volume, err)
+	}
+	return transport.Target{
+		ID: p.nqn, Ref: p.nqn, Portal: p.Portal,
+		Enabled: !p.Disabled, ACL: p.ACL, Initiators: p.hosts,
+	}, nil
+}
+
+func (t *Target) link(ctx context.Context, p plan) error {
+	dir := t.subsystemDir(p.nqn)
+	ok, err := dir.Sub("namespaces", "1").Exists()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%w: subsystem %s has no namespace", transport.ErrNotFound, p.nqn)
+	}
+	t.ports.Lock()
+	defer t.ports.Unlock()
+	port, err := t.port(ctx, p)
+	if err != nil {
+		return err
+	}
+	return port.dir.Sub("subsystems").Link(ctx, dir)
+}
