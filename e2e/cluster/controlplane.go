@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// serviceRange holds the addresses of Services; its first one is the API server's.
+const serviceRange = "10.96.0.0/16"
+
+// serviceAddress is where pods reach the API server.
+var serviceAddress = net.IPv4(10, 96, 0, 1)
+
+// startWait is how long the control plane may take until it answers: 4 s on an idle
+// machine, 12 s measured on a loaded one.
+const startWait = 90 * time.Second
+
+// ControlPlane is a running API server with its etcd and, in a whole cluster, the
+// controller manager and the scheduler.
+type ControlPlane struct {
+	Config     *rest.Config         // of a user in system:masters
+	Client     kubernetes.Interface // typed, of Kubernetes' own kinds
+	Objects    client.WithWatch     // of any kind
+	Kubeconfig string               // path of a file with the same access
+
+	dynamic   dynamic.Interface
+	dir       string
+	keys      *pki
+	layout    layout
+	processes []*process // in the order they were started
+}
+
+// layout says where the control plane listens.
+type layout struct {
+	bind  net.IP // of the API server
+	reach net.IP // address in kubeconfigs
+	port  int    // of the API server
+	etcd  [2]int // client and peer port on 127.0.0.1
+	nodes []string
+	all   bool // also controller manager and scheduler
+}
+
+func (l layout) url() string {
+	return "https://" + net.JoinHostPort(l.reach.String(), strconv.Itoa(l.port))
+}
+
+// StartControlPlane starts etcd and kube-apiserver on free ports of the loopback address
+// for a test that needs a real API server and no nodes. State, keys and logs go to dir.
+// It returns once the API server is ready; the caller stops it.
+func StartControlPlane(ctx context.Context, dir string) (*ControlPlane, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, fmt.Errorf("start control plane: %w", err)
+	}
+	loopback := net.IPv4(127, 0, 0, 1)
+	return startControlPlane(ctx, dir, layout{
+		bind: loopback, reach: loopback, port: ports[0], etcd: [2]int{ports[1], ports[2]},
+	}, func(string) {})
+}
+
+func startControlPlane(ctx context.Context, dir string, at layout, say func(string)) (*ControlPlane, error) {
+	bin, err := Tools(ctx, say)
+	if err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{dir: dir, layout: at}
+	err = c.start(ctx, bin)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start control plane: %w", err), c.Stop(ctx))
+	}
+	return c, nil
+}
+
+func (c *ControlPlane) start(ctx context.Context, bin string) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	if err := c.run(bin, "etcd", c.etcdFlags()); err != nil {
+		return err
+	}
+	if err := c.run(bin, "kube-apiserver", c.apiserverFlags()); err != nil {
+		return err
+	}
+	if c.layout.all {
+		for name, flags := range map[string][]string{
+			"kube-controller-manager": c.controllerFlags(),
+			"kube-scheduler":          c.schedulerFlags(),
+		} {
+			if err := c.run(bin, name, flags); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.ready(ctx); err != nil {
+		return err
+	}
+	if !c.layout.all {
+		return nil
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
+	return c.Until(ctx, account, func() (bool, error) { return true, nil })
+}
+
+// prepare writes keys and kubeconfigs.
+func (c *ControlPlane) prepare() error {
+	hosts := []net.IP{net.IPv4(127, 0, 0, 1), serviceAddress, c.layout.reach}
+	var err error
+	if c.keys, err = newPKI(filepath.Join(c.dir, "pki"), hosts, c.layout.nodes); err != nil {
+		return err
+	}
+	for _, user := range []string{userAdmin, userController, userScheduler} {
+		data, err := c.keys.kubeconfig(user, c.layout.url())
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.kubeconfig(user), data, 0o600); err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", user, err)
+		}
+	}
+	c.Kubeconfig = c.kubeconfig(userAdmin)
+	c.Config = c.keys.rest(userAdmin, c.layout.url())
+	return c.clients()
+}
+
+func (c *ControlPlane) clients() (err error) {
+	if c.Client, err = kubernetes.NewForConfig(c.Config); err != nil {
+		return err
+	}
+	if c.dynamic, err = dynamic.NewForConfig(c.Config); err != nil {
+		return err
+	}
+	c.Objects, err = client.NewWithWatch(c.Config, client.Options{}) // its mapper asks when first used
+	return err
+}
+
+func (c *ControlPlane) kubeconfig(user string) string {
+	return filepath.Join(c.dir, token(user)+".kubeconfig")
+}
+
+func (c *ControlPlane) run(bin, name string, flags []string) error {
+	p, err := start(c.dir, filepath.Join(bin, name), flags...)
+	if err != nil {
+		return err
+	}
+	c.processes = append(c.processes, p)
+	return nil
+}
+
+// ready returns when the API server answers ok on /readyz, or with the log of a program
+// that ended. There is nothing to watch before the first answer, so it asks again.
+func (c *ControlPlane) ready(ctx context.Context) error {
+	ask := time.NewTicker(50 * time.Millisecond)
+	defer ask.Stop()
+	for {
+		body, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if err == nil && string(body) == "ok" {
+			return nil
+		}
+		for _, p := range c.processes {
+			if err := p.failed(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ask.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the API server (log in %s): %w", c.dir, errors.Join(ctx.Err(), err))
+		}
+	}
+}
+
+// Stop ends the programs in the order that is clean and fast: those that use the API
+// server, the API server, then etcd. kube-apiserver hangs when etcd goes first.
+func (c *ControlPlane) Stop(ctx context.Context) error {
+	var clients errgroup.Group
+	for i := len(c.processes) - 1; i >= 2; i-- {
+		clients.Go(func() error { c.processes[i].stop(ctx); return nil })
+	}
+	clients.Wait()
+	for i := min(len(c.processes), 2) - 1; i >= 0; i-- {
+		c.processes[i].stop(ctx)
+	}
+	c.processes = nil
+	return nil
+}
+
+// freePorts answers ports of the loopback address nobody listened on a moment ago.
+func freePorts(n int) ([]int, error) {
+	var out []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close() // held until all are found, so that they differ
+		out = append(out, l.Addr().(*net.TCPAddr).Port)
+	}
+	return out, nil
+}
