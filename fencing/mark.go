@@ -72,8 +72,11 @@ func (m *Mark) equal(o *Mark) bool {
 		slices.Equal(m.Retired, o.Retired)
 }
 
-// encodeMark is the content of a mark file.
+// encodeMark is the content of a mark file. What parseMark would refuse is not written.
 func encodeMark(m *Mark) ([]byte, error) {
+	if err := m.check(m.Volume); err != nil {
+		return nil, err
+	}
 	data, err := json.MarshalIndent(m, "", "  ")
 	return append(data, '\n'), err
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/pillar-csi/pillar/storage/host/durable"
 )
@@ -16,19 +16,17 @@ type Store struct {
 	dir   string
 	fs    durable.FS
 	locks locks
+
+	// unsure holds the volumes whose last write answered an error: the mark they show may
+	// still vanish in a crash, so that an equal token writes it again.
+	unsure sync.Map
 }
 
 // Open opens the marks in dir, usually generations/ below the agent's state directory,
-// and makes it if it is missing. Write leftovers of a crash are removed.
+// and makes it if it is missing.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMark, err)
-	}
-	if err := (durable.Disk{}).SyncDir(filepath.Dir(dir)); err != nil {
-		return nil, fmt.Errorf("%w: sync directory of %s: %w", ErrMark, dir, err)
-	}
-	if err := durable.Sweep(dir); err != nil {
-		return nil, fmt.Errorf("%w: sweep %s: %w", ErrMark, dir, err)
+	if err := durable.Prepare(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("%w: prepare %s: %w", ErrMark, dir, err)
 	}
 	return &Store{dir: dir, fs: durable.Disk{}}, nil
 }
@@ -65,37 +63,42 @@ func (s *Store) Do(ctx context.Context, volume string, tok Token, op Op, act fun
 	}
 	defer unlock()
 
+	mark, d, err := s.admit(ctx, volume, tok, op)
+	if err != nil || !d.runs() {
+		return d, err
+	}
+	if err := s.run(ctx, mark, op, act); err != nil {
+		return d, err
+	}
+	return s.end(d, tok, mark, op)
+}
+
+// admit decides, and answers the mark that is durable now.
+func (s *Store) admit(ctx context.Context, volume string, tok Token, op Op) (*Mark, Decision, error) {
 	mark, err := s.Mark(volume)
 	if err != nil {
-		return MarkIOError, err // B-162
+		return nil, MarkIOError, err // B-162
 	}
 	next, d := Admit(mark, tok, op)
 	if d.Rejected() {
-		return d, rejection(d, volume, tok, mark)
+		return nil, d, rejection(d, volume, tok, mark)
 	}
-	current := mark
-	if next != nil {
-		next.Volume, current = volume, next
+	if next == nil {
+		next = mark
 	}
-	if op.Create && op.Probe != nil && (d == AdmitNewLifecycle || d.runs() && current.Foreign) {
-		taken, err := op.Probe(ctx)
-		if err != nil {
-			return d, err
-		}
-		current = current.with(func(m *Mark) { m.Foreign = taken }) // B-217
-	}
-	if !current.equal(mark) { // B-157
-		if err := s.write(current); err != nil {
-			return MarkIOError, err // B-156, B-162
+	next = next.with(func(m *Mark) { m.Volume = volume })
+	if op.Create && op.Probe != nil && d.runs() && (d == AdmitNewLifecycle || next.Foreign) { // B-217
+		if next.Foreign, err = op.Probe(ctx); err != nil {
+			return nil, d, err
 		}
 	}
-	if !d.runs() {
-		return d, nil
+	if _, unsure := s.unsure.Load(volume); next.equal(mark) && !unsure { // B-157
+		return next, d, nil
 	}
-	if err := s.run(ctx, current, op, act); err != nil {
-		return d, err
+	if err := s.write(next); err != nil {
+		return nil, MarkIOError, err // B-156, B-162
 	}
-	return s.end(d, tok, current, op)
+	return next, d, nil
 }
 
 // run makes the effect, unless the volume's backend is somebody else's: then a grant is
@@ -131,15 +134,14 @@ func (s *Store) end(d Decision, tok Token, admitted *Mark, op Op) (Decision, err
 
 func (s *Store) write(m *Mark) error {
 	data, err := encodeMark(m)
-	if err == nil {
-		err = m.check(m.Volume)
-	}
-	if err == nil {
-		err = durable.WriteTo(s.fs, s.path(m.Volume), data, 0o600)
-	}
 	if err != nil {
 		return fmt.Errorf("%w of volume %s: %w", ErrMark, m.Volume, err)
 	}
+	s.unsure.Store(m.Volume, true)
+	if err := durable.WriteTo(s.fs, s.path(m.Volume), data, 0o600); err != nil {
+		return fmt.Errorf("%w of volume %s: %w", ErrMark, m.Volume, err)
+	}
+	s.unsure.Delete(m.Volume)
 	return nil
 }
 

@@ -3,7 +3,7 @@
 //
 //	DIR/
 //	  NAME               the file; only ever replaced by rename
-//	  .NAME.RANDOM.tmp   a write on its way, or one that a crash left behind (Sweep)
+//	  .NAME.RANDOM.tmp   a write on its way, or one that a crash left behind (Prepare)
 //
 // The order is the whole point. The data reaches the disk before the rename, else the
 // name could survive with an empty file behind it; the directory reaches the disk before
@@ -63,7 +63,7 @@ func WriteTo(fsys FS, path string, data []byte, perm os.FileMode) error {
 	err = fsys.Rename(temp, path)
 	crashpoint.After(crashpoint.Durable, "rename "+base)
 	if err != nil {
-		_ = fsys.Remove(temp) // best effort: Sweep takes what stays
+		_ = fsys.Remove(temp) // best effort: Prepare takes what stays
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := fsys.SyncDir(filepath.Clean(dir)); err != nil {
@@ -114,9 +114,14 @@ func IsTemp(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".tmp")
 }
 
-// Sweep removes what cut-off writes left in dir on the real filesystem. Only its owner
-// calls it, before the first write.
-func Sweep(dir string) error {
+// Prepare makes dir, on the real filesystem, ready for its owner: it exists, holds no
+// unfinished write, and every name in it survives a crash. The last matters after a
+// restart: the process before may have died between a rename and its sync, and what this
+// one reads could still vanish with the power.
+func Prepare(dir string, perm os.FileMode) error {
+	if err := os.MkdirAll(dir, perm); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -127,6 +132,11 @@ func Sweep(dir string) error {
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
+		}
+	}
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := (Disk{}).SyncDir(d); err != nil {
+			return fmt.Errorf("sync %s: %w", d, err)
 		}
 	}
 	return nil

@@ -134,18 +134,21 @@ func TestWrite_disk(t *testing.T) {
 	}
 }
 
-func TestSweep(t *testing.T) {
-	dir := t.TempDir()
+func TestPrepare(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	if err := durable.Prepare(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{".record.1.tmp", ".other", "record.tmp", "record"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := durable.Sweep(dir); err != nil {
+	if err := durable.Prepare(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	left, _ := os.ReadDir(dir)
 	if len(left) != 3 {
-		t.Errorf("Sweep left %v, want only the unfinished write gone", left)
+		t.Errorf("Prepare left %v, want only the unfinished write gone", left)
 	}
 }

@@ -1,0 +1,114 @@
+package fencing
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// B-155, U-12: injective, inside the directory, case kept, short enough.
+func TestMarkName(t *testing.T) {
+	long := strings.Repeat("v", 250)
+	tests := map[string]string{
+		"vg0/pvc-0b8c": "vg0%2Fpvc-0b8c.json",
+		"VG0/PVC-0B8C": "VG0%2FPVC-0B8C.json",
+		"tank/a:b":     "tank%2Fa%3Ab.json",
+		"a%2Fb":        "a%252Fb.json",
+		"../etc":       "..%2Fetc.json",
+		"":             ".json",
+		"tank/é~\n":    "tank%2F%C3%A9%7E%0A.json",
+	}
+	for id, want := range tests {
+		if got := markName(id); got != want {
+			t.Errorf("markName(%q) = %q, want %q", id, got, want)
+		}
+	}
+	seen := map[string]string{}
+	for _, id := range []string{"tank/" + long, "tank/" + long + "w", "tank/" + long + "x", strings.Repeat("é", 90)} {
+		name := markName(id)
+		if len("."+name+".4294967295.tmp") > 255 || strings.Contains(name, "/") {
+			t.Errorf("markName(%q) = %q, which is no usable file name", id, name)
+		}
+		if other, ok := seen[name]; ok {
+			t.Errorf("markName(%q) = markName(%q)", id, other)
+		}
+		seen[name] = id
+	}
+}
+
+func TestMark_roundTrip(t *testing.T) {
+	for _, want := range someMarks()[1:] {
+		data, err := encodeMark(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parseMark(data, volume)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("parseMark(%s) = %v (-want +got):\n%s", data, err, diff)
+		}
+	}
+}
+
+// N-6, B-159: truncated, empty, swapped and foreign mark files fail every operation and
+// stay as they are.
+func TestStore_badMark(t *testing.T) {
+	good, err := encodeMark(live("a", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(old, by string) string { return strings.Replace(string(good), old, by, 1) }
+	tests := map[string]string{
+		"empty":               "",
+		"zero bytes":          "\x00\x00\x00\x00",
+		"truncated":           string(good[:len(good)/2]),
+		"followed":            string(good) + "{}",
+		"null":                "null",
+		"another volume":      replace("vg0/pvc-1", "vg0/pvc-2"),
+		"another schema":      replace(`"schemaVersion": 1`, `"schemaVersion": 2`),
+		"no schema":           replace(`"schemaVersion": 1,`, ``),
+		"no owner":            replace(`"ownerUID": "a"`, `"ownerUID": ""`),
+		"no generation":       replace(`"generation": 2`, `"generation": 0`),
+		"generation as text":  replace(`"generation": 2`, `"generation": "2"`),
+		"unknown end":         replace(`"generation": 2`, `"generation": 2, "ended": "paused"`),
+		"unknown field":       replace(`"generation": 2`, `"generation": 2, "preserve": true`),
+		"owner retired":       replace(`"generation": 2`, `"generation": 2, "retired": [{"uid": "a", "ended": "deleted"}]`),
+		"retired twice":       replace(`"generation": 2`, `"generation": 2, "retired": [{"uid": "o", "ended": "deleted"}, {"uid": "o", "ended": "deleted"}]`),
+		"retired but not how": replace(`"generation": 2`, `"generation": 2, "retired": [{"uid": "o"}]`),
+	}
+	for name, content := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			path := filepath.Join(s.dir, markName(volume))
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for op, o := range allOps {
+				d, err := s.Do(t.Context(), volume, Token{"a", 3}, o, mustNotRun(t))
+				if d != MarkIOError || !errors.Is(err, ErrMark) || errors.Is(err, ErrStale) {
+					t.Errorf("Do(%s) = %q, %v, want %q and ErrMark", op, d, err, MarkIOError)
+				}
+			}
+			if _, err := s.Mark(volume); !errors.Is(err, ErrMark) {
+				t.Errorf("Mark = %v, want ErrMark", err)
+			}
+			if now, err := os.ReadFile(path); err != nil || string(now) != content {
+				t.Errorf("the file was touched: %q, %v", now, err)
+			}
+		})
+	}
+}
+
+// B-159: a mark that cannot even be read is not an absent one.
+func TestStore_unreadableMark(t *testing.T) {
+	s := open(t)
+	if err := os.Mkdir(filepath.Join(s.dir, markName(volume)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.Do(t.Context(), volume, Token{"a", 1}, create, mustNotRun(t)); d != MarkIOError || !errors.Is(err, ErrMark) {
+		t.Errorf("Do = %q, %v, want ErrMark", d, err)
+	}
+}
