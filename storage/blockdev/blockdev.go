@@ -1,0 +1,121 @@
+// Package blockdev knows block devices by what the kernel says of them: size, numbers,
+// device-mapper identity, holders. It opens device nodes and reads sysfs, and changes
+// neither.
+//
+//	/dev/...                          a node; its major:minor says which device it is today
+//	/sys/dev/block/MAJOR:MINOR/
+//	  dm/uuid                         device-mapper: who made the mapping and of what
+//	  dm/name
+//	  holders/                        devices stacked on top
+package blockdev
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host"
+)
+
+// Open opens the block device at path with the os.O_* flags, and answers what the open
+// descriptor leads to: a node that is replaced afterwards makes no difference. A busy
+// exclusive open (os.O_EXCL) is storage.ErrBusy; a node that
+// is missing is an fs.ErrNotExist; anything but a block device is an error.
+func Open(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, fmt.Errorf("%w: %w", storage.ErrBusy, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := FileNumbers(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// FileNumbers answers the numbers of an open block device.
+func FileNumbers(f *os.File) (major, minor uint32, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, 0, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	return numbers(f.Name(), &st)
+}
+
+// Numbers answers the numbers of the block device a node leads to, without opening the
+// device. A missing node is an fs.ErrNotExist.
+func Numbers(path string) (major, minor uint32, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return numbers(path, &st)
+}
+
+func numbers(path string, st *unix.Stat_t) (major, minor uint32, err error) {
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return 0, 0, fmt.Errorf("%s is not a block device", path)
+	}
+	return unix.Major(st.Rdev), unix.Minor(st.Rdev), nil
+}
+
+// Size answers the device's size in bytes.
+func Size(path string) (int64, error) {
+	f, err := Open(path, os.O_RDONLY)
+	if err != nil {
+		return 0, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	return size, errors.Join(err, f.Close())
+}
+
+// Hold claims the device for this process by an exclusive open (open(2), O_EXCL on block
+// devices), which keeps mounts, device-mapper and other claims out until release. A
+// device that somebody else has claimed is storage.ErrBusy.
+func Hold(path string) (release func() error, err error) {
+	f, err := Open(path, os.O_RDONLY|os.O_EXCL)
+	if err != nil {
+		return nil, err
+	}
+	return f.Close, nil
+}
+
+// DMUUID answers the device-mapper UUID of a device: "LVM-" and 64 letters for an LV. An
+// fs.ErrNotExist: it is no device-mapper device, or there is no device of these numbers.
+func DMUUID(root host.Root, major, minor uint32) (string, error) {
+	data, err := os.ReadFile(sysfs(root, major, minor, "dm", "uuid"))
+	return strings.TrimSpace(string(data)), err
+}
+
+// Holders answers the names of the devices stacked on a device, a device-mapper device by
+// its dm name. None does not mean it is free: a mount, an export or an open program shows
+// nowhere in sysfs.
+func Holders(root host.Root, major, minor uint32) ([]string, error) {
+	entries, err := os.ReadDir(sysfs(root, major, minor, "holders"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		name := e.Name()
+		dm, err := os.ReadFile(root.Path("sys", "block", name, "dm", "name"))
+		if err == nil {
+			name += " (" + strings.TrimSpace(string(dm)) + ")"
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func sysfs(root host.Root, major, minor uint32, elem ...string) string {
+	device := strconv.FormatUint(uint64(major), 10) + ":" + strconv.FormatUint(uint64(minor), 10)
+	return root.Path(append([]string{"sys", "dev", "block", device}, elem...)...)
+}
