@@ -2,6 +2,7 @@
 package version
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func current() info {
 func write(w io.Writer, output string, v info) error {
 	switch output {
 	case "text":
-		_, err := fmt.Fprintf(w, "pillar %s\ncommit %s\n%s\n", v.Version, v.Commit, v.GoVersion)
+		_, err := fmt.Fprintf(w, "pillar %s\ncommit %s\n%s\n", v.Version, cmp.Or(v.Commit, "unknown"), v.GoVersion)
 		return err
 	case "json":
 		return json.NewEncoder(w).Encode(v)

@@ -1,0 +1,38 @@
+// Command pillar moves a logical volume from a storage node into a pod. It is one static
+// binary; the first argument is the role it plays:
+//
+//	pillar controller   reconciles pillar's kinds, serves CSI Controller      one pod
+//	pillar agent        makes volumes and exports them                        storage nodes
+//	pillar node         connects, formats and mounts, serves CSI Node         every node
+//	pillar modprobe     loads kernel modules for the two before they start    init container
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pillar-csi/pillar/roles/modprobe"
+	"github.com/pillar-csi/pillar/roles/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := &cobra.Command{
+		Use:          "pillar",
+		Short:        "Block volumes for Kubernetes from the LVM of your own machines",
+		SilenceUsage: true, // an error of a running role is not a wrong flag
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		modprobe.Command(),
+		version.Command(),
+	)
+	if root.ExecuteContext(ctx) != nil {
+		os.Exit(1) // cobra has printed why
+	}
+}
