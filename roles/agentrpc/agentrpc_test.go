@@ -128,7 +128,9 @@ func checkKind(t *testing.T, from string, got, want error) {
 
 func reconcileOne(t *testing.T, c *agentrpc.Client) error {
 	t.Helper()
-	res, err := c.Reconcile(t.Context(), true, []agentrpc.Item{{Export: transport.Export{Kind: transport.NVMeTCP, Volume: "vg0/pvc-1"}}})
+	res, err := c.Reconcile(t.Context(), true, []agentrpc.Item{{Export: transport.Export{
+		Kind: transport.NVMeTCP, Volume: "vg0/pvc-1", Portal: transport.Portal{Address: "::1"},
+	}}})
 	if err != nil || len(res) != 1 {
 		t.Fatalf("Reconcile = %v, %v, want one result", res, err)
 	}

@@ -3,6 +3,7 @@ package agentrpc
 import (
 	"fmt"
 	"math"
+	"net/netip"
 
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
@@ -74,13 +75,16 @@ func fromSpec(s storage.Spec) *agentpb.BackendParameters {
 }
 
 // Export reads the desired export of a volume. It is transport.ErrInvalid if it is
-// missing, names no protocol, or its port is none.
+// missing, names no protocol, or its portal is none.
 func Export(volume string, e *agentpb.ExportSpec) (transport.Export, error) {
 	if e.GetProtocol() == "" {
 		return transport.Export{}, fmt.Errorf("%w: export of %s names no protocol", transport.ErrInvalid, volume)
 	}
 	if e.GetPort() < 0 || e.GetPort() > math.MaxUint16 {
 		return transport.Export{}, fmt.Errorf("%w: port %d of %s", transport.ErrInvalid, e.GetPort(), volume)
+	}
+	if _, err := netip.ParseAddr(e.GetBindAddress()); err != nil {
+		return transport.Export{}, fmt.Errorf("%w: bind address of %s: %w", transport.ErrInvalid, volume, err)
 	}
 	return transport.Export{
 		Kind:                transport.Kind(e.GetProtocol()),

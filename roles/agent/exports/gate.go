@@ -1,0 +1,212 @@
+// Package exports owns the moment at which a volume becomes reachable. Every way to get
+// there leads through a Gate, and a Gate starts closed:
+//
+//	process start ── closed ── Restore(complete) ──> open
+//	                   │ Export, Allow, Resync: "export restore pending"
+//
+// Why: nvmet answers a connect to a subsystem it does not have with "do not retry". A
+// listener that comes up with part of its volumes therefore costs the rest their hosts.
+// After a reboot the controller first sends every export there is to be, in one request;
+// only when all are prepared are they linked to their port (block.md 4.9).
+package exports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
+)
+
+// How long an export waits for its device (block.md U-19), and how long a port stays
+// closed for the sake of volumes that cannot be restored (U-50): hosts give a volume up
+// after their own, longer, timeout.
+const (
+	deviceWait = 10 * time.Second
+	portHold   = 60 * time.Second
+)
+
+// Target makes volumes of one protocol reachable.
+type Target interface {
+	// Export does all of it, and answers an equal export without a write.
+	Export(ctx context.Context, e transport.Export, hold transport.Hold) (transport.Target, error)
+	// Prepare does all but the last step; the volume does not become reachable.
+	Prepare(ctx context.Context, e transport.Export, hold transport.Hold) error
+	// Link is the last step.
+	Link(ctx context.Context, e transport.Export) (transport.Target, error)
+	// Allow admits one initiator to the export of the device; without one it is ErrNotFound.
+	Allow(ctx context.Context, volume, device, initiator string) error
+	// ID answers the name of a volume's target, present or not. Two volumes may share it.
+	ID(volume string) (string, error)
+	// List answers the pillar exports the kernel has.
+	List(ctx context.Context) ([]transport.Target, error)
+}
+
+// Fence runs act under a volume's lock if the token admits it.
+type Fence interface {
+	Do(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func(ctx context.Context) error) error
+}
+
+// Volumes finds devices.
+type Volumes interface {
+	// Path answers the path a volume's device has, or would have.
+	Path(backend storage.BackendType, id storage.VolumeID) (string, error)
+	// Device activates the volume and answers its device once it opens, waiting until the
+	// given time for one that is missing.
+	Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, until time.Time) (string, error)
+}
+
+// Gate is the only way to an export. Its state is the process's: it starts closed, also
+// when the kernel still has every export.
+type Gate struct {
+	fence   Fence
+	volumes Volumes
+	targets map[transport.Kind]Target
+	hold    transport.Hold
+	now     func() time.Time
+
+	restoring sync.Mutex // one complete request at a time: they set up ports together
+
+	mu    sync.Mutex
+	open  bool
+	first time.Time // first complete request; zero: none yet
+}
+
+// NewGate answers a closed gate.
+func NewGate(fence Fence, volumes Volumes, targets map[transport.Kind]Target, hold transport.Hold, now func() time.Time) *Gate {
+	return &Gate{fence: fence, volumes: volumes, targets: targets, hold: hold, now: now}
+}
+
+// Check is nil when the gate is open, else ErrUnavailable.
+func (g *Gate) Check() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.open {
+		return fmt.Errorf("%w: export restore pending", agentrpc.ErrUnavailable)
+	}
+	return nil
+}
+
+var grant = fencing.Op{Class: fencing.Grant}
+
+// Export makes one volume reachable. The device path is recomputed; ErrPrecondition if
+// the caller named another (block.md B-236).
+func (g *Gate) Export(ctx context.Context, it agentrpc.Item) (transport.Target, error) {
+	if err := g.Check(); err != nil {
+		return transport.Target{}, err
+	}
+	e := newEntry(it)
+	if err := g.route(e); err != nil {
+		return transport.Target{}, err
+	}
+	var got transport.Target
+	err := g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
+		if err := g.findDevice(ctx, e, g.now().Add(deviceWait)); err != nil {
+			return err
+		}
+		var err error
+		got, err = e.target.Export(ctx, e.want, g.hold)
+		return err
+	})
+	return got, err
+}
+
+// Allow admits one initiator. With acl off nothing is written but the fencing mark.
+// ErrInvalid: the initiator's name is none; ErrNotFound: there is no export.
+func (g *Gate) Allow(ctx context.Context, it agentrpc.Item, initiator string) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	e := newEntry(it)
+	if err := errors.Join(g.route(e), CheckInitiator(it.Export.Kind, initiator)); err != nil {
+		return err
+	}
+	return g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
+		path, err := g.volumes.Path(it.Backend, e.id)
+		if err != nil {
+			return err
+		}
+		return e.target.Allow(ctx, it.Export.Volume, path, initiator)
+	})
+}
+
+// Resync brings single exports to their desired state.
+func (g *Gate) Resync(ctx context.Context, items []agentrpc.Item) ([]agentrpc.ItemResult, error) {
+	if err := g.Check(); err != nil {
+		return nil, err
+	}
+	var results []agentrpc.ItemResult
+	for _, it := range items {
+		_, err := g.Export(ctx, it)
+		results = append(results, agentrpc.ItemResult{Volume: it.Export.Volume, Err: err})
+	}
+	return results, ctx.Err()
+}
+
+// entry is an item on its way through the phases. err takes it out of the later ones.
+type entry struct {
+	agentrpc.Item
+	id     storage.VolumeID
+	target Target
+	name   string           // of the target
+	want   transport.Export // with the device as the agent finds it
+	err    error
+}
+
+func newEntry(it agentrpc.Item) *entry {
+	if it.Export.Portal.Port == 0 {
+		it.Export.Portal.Port = defaultPort[it.Export.Kind]
+	}
+	return &entry{Item: it, want: it.Export}
+}
+
+// defaultPort of a portal that names none (block.md B-235).
+var defaultPort = map[transport.Kind]uint16{transport.NVMeTCP: 4420, transport.ISCSI: 3260}
+
+// CheckInitiator is ErrInvalid unless the name is one of the protocol's. A name is not
+// used as a path component before this.
+func CheckInitiator(kind transport.Kind, name string) error {
+	if kind != transport.NVMeTCP {
+		return fmt.Errorf("%w: protocol %q", transport.ErrUnsupported, kind)
+	}
+	_, err := transport.ParseNQN(name)
+	return err
+}
+
+// route finds the target and parses every name; nothing is done yet.
+func (g *Gate) route(e *entry) (err error) {
+	if e.id, err = storage.ParseVolumeID(e.Export.Volume); err != nil {
+		return err
+	}
+	target, ok := g.targets[e.Export.Kind]
+	if !ok {
+		return fmt.Errorf("%w: protocol %q", transport.ErrUnsupported, e.Export.Kind)
+	}
+	e.target = target
+	if e.name, err = target.ID(e.Export.Volume); err != nil {
+		return err
+	}
+	for _, name := range e.Export.Initiators {
+		if err := CheckInitiator(e.Export.Kind, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Gate) findDevice(ctx context.Context, e *entry, until time.Time) error {
+	path, err := g.volumes.Device(ctx, e.Backend, e.id, until)
+	if err != nil {
+		return err
+	}
+	if asked := e.Export.DevicePath; asked != "" && asked != path {
+		return fmt.Errorf("%w: request names device %s, the volume's is %s", transport.ErrPrecondition, asked, path)
+	}
+	e.want.DevicePath = path
+	return nil
+}

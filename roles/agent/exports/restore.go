@@ -1,0 +1,189 @@
+package exports
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
+)
+
+// Restore processes the complete request: every export this agent is to keep. All items
+// are resolved, then all prepared, then ports are linked, so that a host which reconnects
+// meets all of its volumes or no listener. It opens the gate unless an idle port has to
+// wait for a volume. Exports that are not listed stay as they are (B-276); a repeated
+// request finds equality and writes nothing (B-277).
+//
+// An error means that the request as a whole was not processed; the gate stays closed.
+func (g *Gate) Restore(ctx context.Context, items []agentrpc.Item) ([]agentrpc.ItemResult, error) {
+	g.restoring.Lock()
+	defer g.restoring.Unlock()
+	began := g.begin()
+
+	entries := g.order(items)
+	until := g.now().Add(deviceWait) // one wait for all: a dead pool costs it once
+	g.phase(ctx, entries, func(ctx context.Context, e *entry) error { return g.findDevice(ctx, e, until) })
+	active, err := g.activePorts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shareTransferSize(entries, active)
+	g.phase(ctx, entries, func(ctx context.Context, e *entry) error { return e.target.Prepare(ctx, e.want, g.hold) })
+
+	held := false
+	if g.now().Sub(began) < portHold {
+		held = holdPorts(entries, active)
+	}
+	g.phase(ctx, entries, func(ctx context.Context, e *entry) error {
+		_, err := e.target.Link(ctx, e.want)
+		return err
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("restore exports: %w", err)
+	}
+	if !held {
+		g.opened()
+	}
+	return results(entries), nil
+}
+
+// begin notes the first complete request and answers when it was.
+func (g *Gate) begin() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.first.IsZero() {
+		g.first = g.now()
+	}
+	return g.first
+}
+
+func (g *Gate) opened() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = true
+}
+
+// order sorts the items (ready volumes first, within each group those that demand an
+// in-capsule size, because the first link decides the port's) and takes conflicts out.
+func (g *Gate) order(items []agentrpc.Item) []*entry {
+	var entries []*entry
+	seen := map[string]*entry{}
+	for _, it := range items {
+		e := newEntry(it)
+		e.err = g.route(e)
+		if first, twice := seen[e.name]; twice && e.err == nil {
+			e.err = fmt.Errorf("%w: %s and %s would both be %s", transport.ErrPrecondition, first.Export.Volume, it.Export.Volume, e.name)
+			first.err = e.err
+		}
+		seen[e.name] = e
+		entries = append(entries, e)
+	}
+	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(rank(a), rank(b)) })
+	return entries
+}
+
+func rank(e *entry) int {
+	r := 0
+	if !e.Ready {
+		r += 2
+	}
+	if e.Export.InCapsuleDataSize == nil {
+		r++
+	}
+	return r
+}
+
+// phase runs one step for every entry that got this far, each under its own fence and
+// lock: a revoke that comes between two phases wins by its higher generation.
+func (g *Gate) phase(ctx context.Context, entries []*entry, step func(context.Context, *entry) error) {
+	for _, e := range entries {
+		if e.err != nil {
+			continue
+		}
+		e.err = g.fence.Do(ctx, e.Export.Volume, e.Token, grant, func(ctx context.Context) error { return step(ctx, e) })
+	}
+}
+
+// port is a listener shared by volumes.
+type port struct {
+	kind   transport.Kind
+	portal transport.Portal
+}
+
+func (e *entry) port() port { return port{e.Export.Kind, e.Export.Portal} }
+
+// activePorts answers the ports that some export is reachable at.
+func (g *Gate) activePorts(ctx context.Context) (map[port]bool, error) {
+	active := map[port]bool{}
+	for kind, target := range g.targets {
+		list, err := target.List(ctx)
+		if errors.Is(err, transport.ErrUnsupported) {
+			continue // no such target in this kernel, so no listener
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list exports: %w", err)
+		}
+		for _, t := range list {
+			active[port{kind, t.Portal}] = true
+		}
+	}
+	return active, nil
+}
+
+// shareTransferSize gives the items of an idle port the smallest limit any of them asks
+// for: the port has one, an upper bound, and no later item may lower it.
+func shareTransferSize(entries []*entry, active map[port]bool) {
+	least := map[port]int32{}
+	for _, e := range entries {
+		size := e.want.MaxDataTransferSize
+		if e.err != nil || size == nil || *size == 0 || active[e.port()] {
+			continue
+		}
+		if now, ok := least[e.port()]; !ok || *size < now {
+			least[e.port()] = *size
+		}
+	}
+	for _, e := range entries {
+		if size, ok := least[e.port()]; ok {
+			e.want.MaxDataTransferSize = &size
+		}
+	}
+}
+
+// holdPorts keeps idle ports closed that miss a volume, and says whether there are any.
+func holdPorts(entries []*entry, active map[port]bool) (held bool) {
+	missing := map[port]string{}
+	for _, e := range entries {
+		if e.err != nil && delays(e) && !active[e.port()] {
+			missing[e.port()] = e.Export.Volume
+		}
+	}
+	for _, e := range entries {
+		if volume, ok := missing[e.port()]; ok && e.err == nil {
+			e.err = fmt.Errorf("%w: export restore pending: port %s waits for volume %s", agentrpc.ErrUnavailable, e.Export.Portal, volume)
+		}
+	}
+	return len(missing) > 0
+}
+
+// delays tells whether a failed item keeps its port closed: an NVMe one does, because its
+// hosts would give up at the first answer (P-13). One whose token was rejected, or whose
+// device is in local use, would not be served anyway (B-275).
+func delays(e *entry) bool {
+	return e.Export.Kind == transport.NVMeTCP &&
+		!errors.Is(e.err, fencing.ErrStale) && !errors.Is(e.err, storage.ErrBusy) && !errors.Is(e.err, transport.ErrBusy)
+}
+
+func results(entries []*entry) []agentrpc.ItemResult {
+	var all []agentrpc.ItemResult
+	for _, e := range entries {
+		all = append(all, agentrpc.ItemResult{Volume: e.Export.Volume, Err: e.err})
+	}
+	return all
+}
