@@ -1,0 +1,7 @@
+package configfstest
+
+import "testing"
+
+func TestKernel_Rules(t *testing.T) {
+	Rules(t, func(t *testing.T) System { return System{Dir: New().Dir(), Device: "/dev/spare"} })
+}
