@@ -128,19 +128,12 @@ type LVMSource struct {
 type Resolved struct {
 	Backend  Backend  `json:"backend"`
 	Protocol Protocol `json:"protocol"`
+	// Absent for raw block volumes. Its mountOptions are present only where they are not
+	// the class's own list, which reaches the node as the capability's mount flags.
 	// +optional
-	Filesystem *ResolvedFilesystem `json:"filesystem,omitempty"`
+	Filesystem *Filesystem `json:"filesystem,omitempty"`
 	// +optional
 	LocalAttach bool `json:"localAttach,omitempty"`
-}
-
-// ResolvedFilesystem is the effective filesystem of a volume.
-type ResolvedFilesystem struct {
-	Filesystem `json:",inline"`
-	// MountOptions do not come from the class's own list, so the volume context carries
-	// them and the node ignores the capability's mount flags.
-	// +optional
-	OwnMountOptions bool `json:"ownMountOptions,omitempty"`
 }
 
 // Recovery is the intent of an ownership transfer after metadata loss.

@@ -1,0 +1,88 @@
+// Package agents holds the controller's connections to storage agents, one per address,
+// made when first used and shared by CSI calls and reconcilers.
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+)
+
+// gated is part of an agent's refusal while its exports wait for the complete request.
+const gated = "export restore pending"
+
+// Pool hands out one client per address. The zero value is ready to use.
+type Pool struct {
+	mu      sync.Mutex
+	clients map[string]*agentrpc.Client
+}
+
+// Client answers the connection to the agent's resolved address, or
+// agentrpc.ErrUnavailable while it has none.
+func (p *Pool) Client(pa *v1alpha1.PillarAgent) (*agentrpc.Client, error) {
+	if pa.Status.ResolvedAddress == "" {
+		return nil, fmt.Errorf("agent %s has no resolved address: %w", pa.Name, agentrpc.ErrUnavailable)
+	}
+	c, err := p.Dial(pa.Status.ResolvedAddress)
+	if err != nil {
+		return nil, fmt.Errorf("agent %s: %w: %w", pa.Name, agentrpc.ErrUnavailable, err)
+	}
+	return c, nil
+}
+
+// Dial answers the connection to address, with or without a port.
+func (p *Pool) Dial(address string) (*agentrpc.Client, error) {
+	address = withPort(address)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.clients[address]; c != nil {
+		return c, nil
+	}
+	c, err := agentrpc.Dial(address, agentrpc.Config{})
+	if err != nil {
+		return nil, err
+	}
+	if p.clients == nil {
+		p.clients = map[string]*agentrpc.Client{}
+	}
+	p.clients[address] = c
+	return c, nil
+}
+
+// Close ends every connection.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, c := range p.clients {
+		errs = append(errs, c.Close())
+	}
+	p.clients = nil
+	return errors.Join(errs...)
+}
+
+// Gated tells whether an agent refused because it waits for the complete request
+// (block.md B-271); the caller then has it sent at once (B-279).
+func Gated(err error) bool {
+	return errors.Is(err, agentrpc.ErrUnavailable) && strings.Contains(err.Error(), gated)
+}
+
+// Host is the address without its port: where exports listen and workers dial.
+func Host(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.Trim(address, "[]")
+}
+
+func withPort(address string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(strings.Trim(address, "[]"), fmt.Sprint(v1alpha1.DefaultAgentPort))
+}

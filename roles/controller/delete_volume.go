@@ -1,0 +1,76 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/ledger"
+	"github.com/pillar-csi/pillar/roles/csiserve"
+)
+
+// DeleteVolume commits that deletion has begun, has the agent remove export and backend,
+// and removes the record last. Every retry uses the generation of the first attempt: once
+// the backend is gone the agent accepts a repeated delete at exactly that one (block.md
+// B-118).
+func (s *Server) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	v, found, err := s.find(ctx, req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		csiserve.Unchanged(ctx)
+		return &csi.DeleteVolumeResponse{}, nil
+	}
+	if err := s.remove(ctx, v); err != nil {
+		return nil, s.answer(v.Spec.AgentRef, err)
+	}
+	return &csi.DeleteVolumeResponse{}, nil
+}
+
+func (s *Server) remove(ctx context.Context, v *v1alpha1.PillarVolumeState) error {
+	v, err := s.ledger.Update(ctx, v, beginDelete)
+	if err != nil {
+		return err
+	}
+	if v.Status.Phase != "" { // without a phase no attempt was ever sent: nothing is there
+		a, err := s.agent(ctx, v, csiserve.FailedPrecondition)
+		if err != nil {
+			return err
+		}
+		if err := a.destroy(ctx, v); err != nil {
+			return err
+		}
+	}
+	return s.ledger.Remove(ctx, v)
+}
+
+// beginDelete excludes every later publish; it sees no publication in the same write.
+func beginDelete(now *v1alpha1.PillarVolumeState) (bool, error) {
+	switch nodes := published(now, ""); {
+	case len(nodes) > 0:
+		return false, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s is published to %v; unpublish it first", now.Name, nodes))
+	case ledger.Phase(now) == v1alpha1.PhaseRecoveryPending:
+		return false, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s waits for its recovery", now.Name))
+	case now.Status.Deleting:
+		return false, nil
+	}
+	now.Status.Deleting = true
+	ledger.Advance(now)
+	return true, nil
+}
+
+// destroy takes export and backend away. A create whose answer was lost is covered: the
+// backend is deleted whether or not it is known to exist (block.md B-122).
+func (a *agent) destroy(ctx context.Context, v *v1alpha1.PillarVolumeState) error {
+	tok := ledger.Token(v)
+	if err := a.client.UnexportVolume(ctx, tok, a.backend, a.kind, a.volume); err != nil && !absent(err) {
+		return a.failed("unexport volume", err)
+	}
+	if err := a.client.DeleteVolume(ctx, tok, a.backend, a.volume); err != nil && !absent(err) {
+		return a.failed("delete volume", err)
+	}
+	return nil
+}

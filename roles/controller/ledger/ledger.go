@@ -1,0 +1,213 @@
+// Package ledger is the durable memory of volumes: one PillarVolumeState each.
+//
+//	spec     written once, by Create
+//	status   moved only by Update: read from the API server, decided, written with the
+//	         resourceVersion just read and the UID the operation started with
+//
+// A lost race is decided again from a fresh read. A vanished object or another UID ends
+// the operation: an operation of a dead lifecycle never acquires a token of the new one
+// (block.md B-51). Nothing here reads a cache, because a stale read could grant two nodes
+// the same disk (B-139).
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// ErrLost means that the operation may not go on: its lifecycle ended or changed, another
+// operation took over, or every compare-and-swap lost. The caller answers ABORTED.
+var ErrLost = errors.New("volume changed under this operation")
+
+// attempts bounds the compare-and-swap (block.md U-4); the pause between two is random
+// up to pause, so that two controllers do not meet again.
+const (
+	attempts = 5
+	pause    = 100 * time.Millisecond
+)
+
+// Ledger reads and moves PillarVolumeStates.
+type Ledger struct {
+	api client.Client
+}
+
+// New answers a ledger on a client that reads the API server itself.
+func New(api client.Client) *Ledger { return &Ledger{api: api} }
+
+// Read answers the record as the API server has it now, or storage.ErrNotFound if the
+// server says there is none. A record marked for deletion still exists (block.md B-50).
+func (l *Ledger) Read(ctx context.Context, name string) (*v1alpha1.PillarVolumeState, error) {
+	v := &v1alpha1.PillarVolumeState{}
+	err := l.api.Get(ctx, types.NamespacedName{Name: name}, v)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("volume %s: %w", name, storage.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read volume state %s: %w", name, err)
+	}
+	return v, nil
+}
+
+// All answers every record, as the API server has them now.
+func (l *Ledger) All(ctx context.Context) ([]v1alpha1.PillarVolumeState, error) {
+	list := &v1alpha1.PillarVolumeStateList{}
+	if err := l.api.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("list volume states: %w", err)
+	}
+	return list.Items, nil
+}
+
+// Create writes a new record and answers it, or storage.ErrConflict if one of that name
+// exists: the loser of a race reads that one and resumes it.
+func (l *Ledger) Create(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
+	v = v.DeepCopy()
+	controllerutil.AddFinalizer(v, v1alpha1.VolumeStateFinalizer)
+	err := l.api.Create(ctx, v)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("volume state %s: %w", v.Name, storage.ErrConflict)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create volume state %s: %w", v.Name, err)
+	}
+	return v, nil
+}
+
+// Update moves the status of the lifecycle v belongs to and answers the record that was
+// written. change gets a fresh read each time and decides again; the write is skipped
+// when it reports no change. Its error ends the operation. The errors are ErrLost, those
+// of change, or an unexpected API failure.
+func (l *Ledger) Update(ctx context.Context, v *v1alpha1.PillarVolumeState,
+	change func(now *v1alpha1.PillarVolumeState) (changed bool, err error),
+) (*v1alpha1.PillarVolumeState, error) {
+	for range attempts {
+		now, err := l.lifecycle(ctx, v.Name, v.UID)
+		if err != nil {
+			return nil, err
+		}
+		changed, err := change(now)
+		if err != nil || !changed {
+			return now, err
+		}
+		err = l.api.Status().Update(ctx, now)
+		if err == nil {
+			return now, nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("write status of volume state %s: %w", v.Name, err)
+		}
+		if err := sleep(ctx, rand.N(pause)); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("volume state %s: %d writes lost: %w", v.Name, attempts, ErrLost)
+}
+
+// Remove deletes the record and its finalizer. Only the end of a completed deletion calls
+// it; a record already gone is success.
+func (l *Ledger) Remove(ctx context.Context, v *v1alpha1.PillarVolumeState) error {
+	for range attempts {
+		now, err := l.lifecycle(ctx, v.Name, v.UID)
+		if errors.Is(err, ErrLost) {
+			return nil // this lifecycle's record is gone
+		}
+		if err != nil {
+			return err
+		}
+		err = l.remove(ctx, now)
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return fmt.Errorf("remove volume state %s: %w", v.Name, err)
+		}
+		if err := sleep(ctx, rand.N(pause)); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("remove volume state %s: %d writes lost: %w", v.Name, attempts, ErrLost)
+}
+
+// remove marks the object as read for deletion, then takes the finalizer away.
+func (l *Ledger) remove(ctx context.Context, now *v1alpha1.PillarVolumeState) error {
+	if now.DeletionTimestamp.IsZero() {
+		exact := client.Preconditions{UID: &now.UID, ResourceVersion: &now.ResourceVersion}
+		if err := l.api.Delete(ctx, now, exact); err != nil {
+			return err
+		}
+		marked, err := l.lifecycle(ctx, now.Name, now.UID)
+		if errors.Is(err, ErrLost) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now = marked
+	}
+	if !controllerutil.RemoveFinalizer(now, v1alpha1.VolumeStateFinalizer) {
+		return nil
+	}
+	return l.api.Update(ctx, now)
+}
+
+// lifecycle reads the record and insists on its UID.
+func (l *Ledger) lifecycle(ctx context.Context, name string, uid types.UID) (*v1alpha1.PillarVolumeState, error) {
+	now, err := l.Read(ctx, name)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, fmt.Errorf("volume state %s is gone: %w", name, ErrLost)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if now.UID != uid {
+		return nil, fmt.Errorf("volume state %s has UID %s, this operation began with %s: %w", name, now.UID, uid, ErrLost)
+	}
+	return now, nil
+}
+
+// Token is the authority the record's last write committed.
+func Token(v *v1alpha1.PillarVolumeState) fencing.Token {
+	return fencing.Token{UID: string(v.UID), Generation: v.Status.PublicationGeneration}
+}
+
+// Advance takes the next generation; it belongs into every write block.md B-52 names.
+func Advance(v *v1alpha1.PillarVolumeState) { v.Status.PublicationGeneration++ }
+
+// Phase answers the phase a decision may depend on: node stages read as Ready, an absent
+// one as Provisioning, and a record with a recovery intent as RecoveryPending (B-58, B-59).
+func Phase(v *v1alpha1.PillarVolumeState) v1alpha1.Phase {
+	switch p := v.Status.Phase; p {
+	case "", v1alpha1.PhaseProvisioning:
+		if v.Spec.Recovery != nil {
+			return v1alpha1.PhaseRecoveryPending
+		}
+		return v1alpha1.PhaseProvisioning
+	case v1alpha1.PhaseControllerPublished, v1alpha1.PhaseNodeStagePartial, v1alpha1.PhaseNodeStaged, v1alpha1.PhaseNodePublished:
+		return v1alpha1.PhaseReady
+	default:
+		return p
+	}
+}
+
+// sleep waits for d or answers the context's end.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
+	"github.com/pillar-csi/pillar/roles/csiserve"
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// plan reads everything the request names and answers the record of a new volume, not
+// yet written. Nothing is guessed for what is missing (block.md B-70 to B-74).
+func (s *Server) plan(ctx context.Context, w createRequest) (*v1alpha1.PillarVolumeState, error) {
+	layers, protocolRef, err := s.layers(ctx, &w)
+	if err != nil {
+		return nil, err
+	}
+	claim, err := s.claim(ctx, w, &layers)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := settings.Resolve(layers)
+	if err != nil {
+		return nil, err
+	}
+	volume := storage.VolumeID{Pool: plan.Pool, Name: w.name}
+	if err := checkName(plan.Backend, volume); err != nil {
+		return nil, err
+	}
+	id := volumeID{layers.Store.AgentRef, plan.Protocol, plan.Backend, volume}
+	return &v1alpha1.PillarVolumeState{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: w.name,
+			Annotations: map[string]string{
+				v1alpha1.SuccessRecordedAnnotation: "true",
+				v1alpha1.ProtocolRefAnnotation:     protocolRef,
+			},
+		},
+		Spec: v1alpha1.PillarVolumeStateSpec{
+			VolumeID:      id.String(),
+			AgentVolumeID: volume.String(),
+			AgentRef:      layers.Store.AgentRef,
+			BackendType:   string(plan.Backend),
+			ProtocolType:  string(plan.Protocol),
+			CapacityBytes: w.size(),
+			ClaimRef:      claim,
+			Resolved:      &plan.Resolved,
+		},
+	}, nil
+}
+
+// layers reads class, store and protocol.
+func (s *Server) layers(ctx context.Context, w *createRequest) (l settings.Layers, protocolRef string, err error) {
+	l = settings.Layers{ClassDocs: w.documents, LocalAttach: w.localAttach, FSType: w.fsType, Block: w.block}
+	viaStore, viaProtocol := v1alpha1.StoreRefKey, v1alpha1.ProtocolRefKey
+	if w.class != "" {
+		psc := &v1alpha1.PillarStorageClass{}
+		what := named("PillarStorageClass", w.class, v1alpha1.StorageClassKey)
+		if err := s.read(ctx, w.class, psc, csiserve.FailedPrecondition, what); err != nil {
+			return l, "", err
+		}
+		if psc.Spec.CSIDriver != "" && psc.Spec.CSIDriver != v1alpha1.DriverName {
+			return l, "", csiserve.Invalid(v1alpha1.StorageClassKey, fmt.Sprintf("PillarStorageClass %q belongs to driver %s, not to %s", w.class, psc.Spec.CSIDriver, v1alpha1.DriverName))
+		}
+		l.Class = &psc.Spec
+		w.store, w.protocol = psc.Spec.StoreRef, psc.Spec.ProtocolRef
+		viaStore, viaProtocol = "PillarStorageClass "+w.class+" spec.storeRef", "PillarStorageClass "+w.class+" spec.protocolRef"
+	}
+	store, protocol := &v1alpha1.PillarStore{}, &v1alpha1.PillarProtocol{}
+	if err := s.read(ctx, w.store, store, csiserve.FailedPrecondition, named("PillarStore", w.store, viaStore)); err != nil {
+		return l, "", err
+	}
+	if err := s.read(ctx, w.protocol, protocol, csiserve.FailedPrecondition, named("PillarProtocol", w.protocol, viaProtocol)); err != nil {
+		return l, "", err
+	}
+	l.Store, l.Protocol = store.Spec, protocol.Spec
+	return l, w.protocol, checkLayout(store)
+}
+
+func named(kind, name, via string) string {
+	return fmt.Sprintf("%s %q (named via %s)", kind, name, via)
+}
+
+// checkLayout refuses a store whose placement the agent does not share: a volume is never
+// silently put elsewhere (api.md 2.3). The agent checks again.
+func checkLayout(store *v1alpha1.PillarStore) error {
+	c := meta.FindStatusCondition(store.Status.Conditions, v1alpha1.PoolDiscovered)
+	if c == nil || c.Reason != v1alpha1.ReasonBackendLayoutMismatch {
+		return nil
+	}
+	return csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("PillarStore %q: %s", store.Name, c.Message))
+}
+
+// claim reads the claim the volume is for and adds its documents to the layers. Without
+// the provisioner's metadata no claim layer applies, and the UID comes from the name.
+func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers) (*v1alpha1.ClaimRef, error) {
+	if w.pvcName == "" || w.pvcNamespace == "" {
+		if uid, ok := strings.CutPrefix(w.name, "pvc-"); ok && uid != "" {
+			return &v1alpha1.ClaimRef{UID: uid}, nil
+		}
+		return nil, nil
+	}
+	pvc := &corev1.PersistentVolumeClaim{}
+	key := types.NamespacedName{Namespace: w.pvcNamespace, Name: w.pvcName}
+	if err := s.readKey(ctx, key, pvc, csiserve.FailedPrecondition, named("PersistentVolumeClaim", key.String(), pvcNameParameter)); err != nil {
+		return nil, err
+	}
+	docs, err := claimDocuments(pvc.Annotations)
+	l.VolumeDocs = docs
+	return &v1alpha1.ClaimRef{UID: string(pvc.UID), Namespace: pvc.Namespace, Name: pvc.Name}, err
+}
+
+// sameClaim is AlreadyExists if the record was made for another claim (block.md B-85). A
+// claim that is gone changes nothing: its record is replayed.
+func (s *Server) sameClaim(ctx context.Context, w createRequest, v *v1alpha1.PillarVolumeState) error {
+	if v.Spec.ClaimRef == nil || w.pvcName == "" || w.pvcNamespace == "" {
+		return nil
+	}
+	pvc := &corev1.PersistentVolumeClaim{}
+	key := types.NamespacedName{Namespace: w.pvcNamespace, Name: w.pvcName}
+	err := s.readKey(ctx, key, pvc, csiserve.NotFound, "PersistentVolumeClaim "+key.String())
+	if csiserve.CodeOf(err) == csiserve.NotFound {
+		return nil
+	}
+	if err == nil && string(pvc.UID) != v.Spec.ClaimRef.UID {
+		err = csiserve.As(csiserve.AlreadyExists, fmt.Errorf("volume %s was made for claim UID %s, not %s", w.name, v.Spec.ClaimRef.UID, pvc.UID))
+	}
+	return err
+}
+
+// unique is AlreadyExists if another volume of the same agent derives the same target
+// name (block.md B-23).
+func (s *Server) unique(ctx context.Context, v *v1alpha1.PillarVolumeState) error {
+	all, err := s.ledger.All(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.Spec.AgentRef == v.Spec.AgentRef && other.Name != v.Name &&
+			targetSuffix(other.Spec.AgentVolumeID) == targetSuffix(v.Spec.AgentVolumeID) {
+			return csiserve.As(csiserve.AlreadyExists,
+				fmt.Errorf("volume %s would share target name %s with volume %s", v.Name, targetSuffix(v.Spec.AgentVolumeID), other.Name))
+		}
+	}
+	return nil
+}
+
+// reserve writes the record of a new volume. Its agent must answer before, so that a
+// storage node that is away leaves no record behind (block.md B-74).
+func (s *Server) reserve(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
+	if err := s.unique(ctx, v); err != nil {
+		return nil, err
+	}
+	a, err := s.agent(ctx, v, csiserve.FailedPrecondition)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.client.Health(ctx); err != nil {
+		return nil, a.failed("check health", err)
+	}
+	created, err := s.ledger.Create(ctx, v)
+	if errors.Is(err, storage.ErrConflict) { // the other of two first attempts was faster
+		return s.ledger.Read(ctx, v.Name)
+	}
+	return created, err
+}
