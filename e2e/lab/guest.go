@@ -1,11 +1,17 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os/exec"
 	"strings"
+	"sync"
+
+	"github.com/pillar-csi/pillar/e2e/lab/agent"
 )
 
 // GuestSpec says what to boot.
@@ -14,7 +20,7 @@ type GuestSpec struct {
 	Address string // "10.66.0.11"; the network is 10.66.0.0/24, the gateway 10.66.0.1
 
 	CPU      int // host CPU the guest is pinned to (modulo their number)
-	MemoryMB int // 0 means 256
+	MemoryMB int // 0 means 256 (QEMU: 512)
 
 	// Var is the disk image for /var, kept over boots; empty means a file of this lab.
 	// A missing file is created (8 GiB, sparse) and formatted by the guest.
@@ -47,52 +53,112 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("%s: exit status %d: %s", e.Guest, e.Code, strings.TrimSpace(e.Output))
 }
 
+// ErrDown is an operation on a guest that does not run, or that was killed meanwhile.
+var ErrDown = errors.New("guest is down")
+
 // Guest is a booted machine.
 type Guest struct {
 	Spec GuestSpec
 	// Disks are the device paths of the spare disks inside the guest, in Spec's order.
 	Disks []string
+
+	lab    *Lab
+	dir    string // of its disks, console and boot files
+	tap    string
+	agent  *agent.Client
+	images []string // host paths: /var first, then the spare disks
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	life context.Context // ends when the process of this boot is gone
 }
 
 // Exec runs a bash script as root (set -e is not set) and returns its output, standard
-// error included. A script that fails is an *ExitError.
+// error included. A script that fails is an *ExitError; a guest that goes down meanwhile is
+// ErrDown. The end of ctx kills the script.
 func (g *Guest) Exec(ctx context.Context, script string) (string, error) {
-	return "", errors.ErrUnsupported
+	var out bytes.Buffer
+	err := g.Command(ctx, &out, agent.Command{Script: script})
+	var exit *ExitError
+	if errors.As(err, &exit) {
+		exit.Output = out.String()
+	}
+	return out.String(), err
 }
 
 // Run runs a program as root and streams its output to stdout until it ends. A program that
 // fails is an *ExitError without output.
 func (g *Guest) Run(ctx context.Context, stdout io.Writer, argv ...string) error {
-	return errors.ErrUnsupported
+	return g.Command(ctx, stdout, agent.Command{Argv: argv})
+}
+
+// Command is Run with directory and environment.
+func (g *Guest) Command(ctx context.Context, stdout io.Writer, c agent.Command) error {
+	var code int
+	err := g.during(ctx, func(ctx context.Context) (err error) {
+		code, err = g.agent.Run(ctx, c, stdout)
+		return err
+	})
+	if err == nil && code != 0 {
+		return &ExitError{Guest: g.Spec.Name, Code: code}
+	}
+	return err
 }
 
 // Put writes a file of the guest, making its directory. It replaces the file atomically.
 func (g *Guest) Put(ctx context.Context, path string, data []byte, mode uint32) error {
-	return errors.ErrUnsupported
+	return g.during(ctx, func(ctx context.Context) error {
+		return g.agent.Put(ctx, path, data, fs.FileMode(mode))
+	})
 }
 
 // Get reads a file of the guest; a missing one is fs.ErrNotExist.
-func (g *Guest) Get(ctx context.Context, path string) ([]byte, error) {
-	return nil, errors.ErrUnsupported
+func (g *Guest) Get(ctx context.Context, path string) (data []byte, err error) {
+	err = g.during(ctx, func(ctx context.Context) (err error) {
+		data, err = g.agent.Get(ctx, path)
+		return err
+	})
+	return data, err
 }
 
-// Kill ends the guest as a power cut of its processes would: kill -9 of the whole group, then
-// wait. What the guest had written to its disks stays in the host's page cache. A killed
-// guest may Start again.
-func (g *Guest) Kill() error { return errors.ErrUnsupported }
-
-// Start boots a killed guest again, with the same disks, and returns when its agent answers.
-func (g *Guest) Start(ctx context.Context) error { return errors.ErrUnsupported }
-
-// Reboot syncs the guest's disks, then is Kill and Start.
-func (g *Guest) Reboot(ctx context.Context) error { return errors.ErrUnsupported }
+// during runs act until it is done, ctx ends or the guest goes down. A dead guest resets no
+// connection, so act would otherwise wait for ever.
+func (g *Guest) during(ctx context.Context, act func(context.Context) error) error {
+	g.mu.Lock()
+	life := g.life
+	g.mu.Unlock()
+	if life == nil {
+		return fmt.Errorf("%s: %w", g.Spec.Name, ErrDown)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	err := act(ctx)
+	if err != nil && life.Err() != nil {
+		return fmt.Errorf("%s: %w: %w", g.Spec.Name, ErrDown, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", g.Spec.Name, err)
+	}
+	return nil
+}
 
 // Cut takes the guest off the network at its tap: the guest sees a silent network, and the
 // agent cannot be reached either. Heal ends it.
-func (g *Guest) Cut() error { return errors.ErrUnsupported }
+func (g *Guest) Cut() error {
+	g.lab.printf("%s: network cut", g.Spec.Name)
+	return setTap(g.tap, false)
+}
 
 // Heal puts the guest back on the network.
-func (g *Guest) Heal() error { return errors.ErrUnsupported }
+func (g *Guest) Heal() error {
+	g.lab.printf("%s: network healed", g.Spec.Name)
+	return setTap(g.tap, true)
+}
 
-// Console returns the path of the console log of all boots of this guest.
-func (g *Guest) Console() string { return "" }
+// Alive reports whether the guest's process runs.
+func (g *Guest) Alive() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.life != nil && g.life.Err() == nil
+}

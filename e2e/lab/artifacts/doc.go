@@ -1,0 +1,18 @@
+// Package artifacts makes what a lab boots and keeps it in a cache outside the repository:
+//
+//	$PILLAR_LAB_CACHE (default ~/.cache/pillar-lab)
+//	├── apt/                 a private apt: sources, indexes; the machine's own apt is only read
+//	├── debs/                downloaded packages; old versions leave the mirrors, so they stay
+//	├── uml-<key>/           linux.uml and modules/<release>, NVMe modules built from source
+//	├── qemu-<key>/          vmlinux, modules/<release>, initrd parts
+//	├── root-<key>/          the guests' root directory, shared and read-only
+//	├── guestinit-<key>/     PID 1 of the guests, built from this repository
+//	├── zfs-<key>/           ZFS modules, only when something asked for them
+//	├── logs/                output of the last build of each
+//	├── run/                 labs that run now
+//	└── failed/              consoles of failed runs
+//
+// An artifact's key is a hash of everything that went into it. It is built in a temporary
+// directory under a lock and renamed, so a killed build leaves nothing half done and two builds
+// of the same thing become one.
+package artifacts

@@ -1,0 +1,97 @@
+// Command lab builds what the lab's guests boot, runs commands in a lab and tests in guests.
+//
+//	lab build [uml] [qemu]      make the artifacts of a kind
+//	lab enter -- COMMAND        run a command in namespaces of its own; KEEP=1 leaves them
+//	lab exec BINARY ARGS        for `go test -exec`: run a test binary in a new guest
+//	lab shell GUEST             a terminal in a guest of a running lab
+//	lab stop                    end the labs that KEEP=1 left
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/pillar-csi/pillar/e2e/lab"
+	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
+	"github.com/pillar-csi/pillar/e2e/lab/namespace"
+)
+
+const usage = `usage: lab build [uml] [qemu] | enter -- COMMAND... | exec BINARY ARGS... | shell GUEST | stop`
+
+func main() {
+	namespace.Init()
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(args []string) (int, error) {
+	if len(args) == 0 {
+		return 2, errors.New(usage)
+	}
+	ctx := context.Background()
+	switch verb, rest := args[0], args[1:]; verb {
+	case "build":
+		return 0, build(rest)
+	case "enter":
+		if len(rest) > 0 && rest[0] == "--" {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 {
+			return 2, errors.New(usage)
+		}
+		return enter(ctx, os.Getenv("KEEP") == "1", rest...)
+	case "exec":
+		return execTest(ctx, rest)
+	case "shell":
+		return 0, shell(ctx, strings.Join(rest, ""))
+	case "stop":
+		return 0, stop()
+	}
+	return 2, errors.New(usage)
+}
+
+func build(kinds []string) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	if len(kinds) == 0 {
+		kinds = []string{string(lab.KindFromEnv())}
+	}
+	for _, kind := range kinds {
+		if err := lab.Build(ctx, lab.Kind(kind), os.Stderr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter makes sure that the artifacts are there, since there is no way to the mirrors from
+// inside, and runs the command.
+func enter(ctx context.Context, keep bool, argv ...string) (int, error) {
+	if err := build(nil); err != nil {
+		return 1, err
+	}
+	dir, err := artifacts.Dir()
+	if err != nil {
+		return 1, err
+	}
+	return namespace.Enter(ctx, namespace.Config{Cache: dir, Log: os.Stderr, Keep: keep}, argv...)
+}
+
+func stop() error {
+	dir, err := artifacts.Dir()
+	if err != nil {
+		return err
+	}
+	n, err := namespace.Stop(dir)
+	fmt.Printf("stopped %d labs\n", n)
+	return err
+}

@@ -1,0 +1,29 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
+)
+
+// machine is one kind of guest: how its process is started and what it calls its devices.
+type machine interface {
+	// command writes the guest's boot files and returns the process to start.
+	command(g *Guest) (argv, env []string, err error)
+	// device is the guest's path of its i-th disk; 0 is /var.
+	device(i int) string
+	memoryMB() int // default
+	// troubles are parts of console lines that a healthy boot never prints.
+	troubles() []string
+}
+
+// newMachine finds the artifacts of a kind, building them if the cache allows.
+func newMachine(ctx context.Context, kind Kind, cache *artifacts.Cache) (machine, error) {
+	switch kind {
+	case UML:
+		return newUML(ctx, cache)
+	default:
+		return nil, fmt.Errorf("unknown kind %q, want %s or %s", kind, UML, QEMU)
+	}
+}

@@ -1,0 +1,58 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/pillar-csi/pillar/e2e/lab/namespace"
+)
+
+// makeTap makes a guest's end of the network, a port of the lab's bridge.
+func makeTap(name string) error {
+	if err := removeTap(name); err != nil {
+		return err
+	}
+	bridge, err := netlink.LinkByName(namespace.Bridge)
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", namespace.Bridge, err)
+	}
+	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
+	if err := netlink.LinkAdd(tap); err != nil {
+		return fmt.Errorf("make tap %s: %w", name, err)
+	}
+	if err := netlink.LinkSetMaster(tap, bridge); err != nil {
+		return fmt.Errorf("add %s to %s: %w", name, namespace.Bridge, err)
+	}
+	return setTap(name, true)
+}
+
+func removeTap(name string) error {
+	tap, err := netlink.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(tap)
+}
+
+func setTap(name string, up bool) error {
+	tap, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("tap %s: %w", name, err)
+	}
+	if up {
+		return netlink.LinkSetUp(tap)
+	}
+	return netlink.LinkSetDown(tap)
+}
+
+// macAddress gives each address of the lab's network its own card.
+func macAddress(address string) string {
+	ip := net.ParseIP(address).To4()
+	return fmt.Sprintf("52:54:00:42:%02x:%02x", ip[2], ip[3])
+}
