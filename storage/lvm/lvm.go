@@ -1,0 +1,299 @@
+// Package lvm makes volumes as logical volumes of one volume group, by lvm(8) and its JSON
+// reports.
+//
+//	<vg>                     exists before us; never created, extended or removed here
+//	  <name>                 one linear LV per volume
+//	    tag pillar-incomplete  until it provably shows nothing of an earlier LV
+//	/dev/<vg>/<name>         its node; used only after its numbers and dm UUID were compared
+//
+// The tools run with the settings in the constant settings, whatever the machine's
+// lvm.conf says: no udev is needed, and what is inside a volume is never looked at.
+package lvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host"
+)
+
+// commandTimeout bounds one run of an LVM tool. Each takes well under a second, a refused
+// removal five (retry_deactivation); one that takes longer hangs on a dead disk or on
+// somebody's lock, and dies with everything it started.
+const commandTimeout = 30 * time.Second
+
+// settings are given to every tool, so that a pod with its own lvm.conf and a machine with
+// the distribution's behave the same (lvm.conf(5)):
+//
+//	activation  the tools make and remove nodes below /dev themselves, and start no dmeventd
+//	backup      no copies of the metadata in a container's /etc; the archive only grows
+//	devices     PVs inside LVs (scan_lvs) and inside zvols belong to the guest that made
+//	            them (filter); nobody else's devices file or udev database decides
+const settings = `activation{udev_sync=0 udev_rules=0 monitoring=0} backup{backup=0 archive=0} ` +
+	`devices{scan_lvs=0 use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" ` +
+	`filter=["r|^/dev/zd|","r|^/dev/zvol/|","a|.*|"]}`
+
+// incompleteTag marks an LV between lvcreate and the proof that it is blank. lvcreate sets
+// it, the last step of Create removes it; it stays where a crash came between (B-222).
+const incompleteTag = "pillar-incomplete"
+
+// The provisioning modes.
+const (
+	Linear = "linear"
+	Thin   = "thin"
+)
+
+// Config names the volume group.
+type Config struct {
+	VolumeGroup string
+	ThinPool    string // empty: none
+	Mode        string // provisioning mode of the entry; requests carry their own
+}
+
+// Group is a volume group as a storage.Backend.
+type Group struct {
+	run  host.Runner
+	root host.Root
+	cfg  Config
+	turn chan struct{} // one LVM tool at a time: they would only queue for LVM's own lock
+	open func(lv report, flag int) (device, error)
+}
+
+var _ storage.Backend = (*Group)(nil)
+
+// New answers the volume group of cfg. Nothing is run or checked yet.
+func New(run host.Runner, root host.Root, cfg Config) *Group {
+	g := &Group{run: run, root: root, cfg: cfg, turn: make(chan struct{}, 1)}
+	g.open = g.openVerified
+	return g
+}
+
+// lvm runs one tool. Its error is classified.
+func (g *Group) lvm(ctx context.Context, tool string, args ...string) ([]byte, error) {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: %w", tool, ctx.Err())
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	out, err := g.run.Run(ctx, tool, append([]string{"--config", settings}, args...)...)
+	return out, classify(err)
+}
+
+// Create implements storage.Backend. An LV that an earlier Create left unfinished is
+// removed and made anew; one without the tag is never wiped, whatever the request (B-222).
+func (g *Group) Create(ctx context.Context, s storage.Spec) (storage.Volume, error) {
+	v, err := g.create(ctx, s)
+	if err != nil {
+		return storage.Volume{}, fmt.Errorf("create LV %s: %w", s.ID, err)
+	}
+	return v, nil
+}
+
+func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, error) {
+	if err := g.check(s); err != nil {
+		return storage.Volume{}, err
+	}
+	vg, err := g.group(ctx)
+	if err != nil {
+		return storage.Volume{}, groupMissing(err)
+	}
+	size, err := roundUp(s.Bytes, vg.extent)
+	if err != nil {
+		return storage.Volume{}, err
+	}
+	lv, err := g.find(ctx, s.ID.Name)
+	if err == nil && lv.incomplete() {
+		if err := g.remove(ctx, lv); err != nil {
+			return storage.Volume{}, fmt.Errorf("remove what an earlier create left: %w", err)
+		}
+		vg.free += lv.size
+		err = storage.ErrNotFound
+	}
+	switch {
+	case errors.Is(err, storage.ErrNotFound) && size > vg.free:
+		return storage.Volume{}, fmt.Errorf("%w: %d bytes needed, %d free in volume group %s", storage.ErrNoSpace, size, vg.free, g.cfg.VolumeGroup)
+	case errors.Is(err, storage.ErrNotFound):
+		err = g.make(ctx, s.ID.Name, size)
+	case err == nil && (!lv.linear() || lv.size != size):
+		err = fmt.Errorf("%w: as %s of %d bytes, asked for linear of %d", storage.ErrConflict, lv.layout, lv.size, size)
+	}
+	if err != nil {
+		return storage.Volume{}, err
+	}
+	return g.activate(ctx, s.ID.Name)
+}
+
+// make makes a new LV and takes its tag away once nothing of an earlier one shows.
+func (g *Group) make(ctx context.Context, name string, size int64) error {
+	_, err := g.lvm(ctx, "lvcreate", "--yes", "--type", "linear", "--activate", "y",
+		"--wipesignatures", "y", "--zero", "y", "--addtag", incompleteTag,
+		"--size", fmt.Sprintf("%db", size), "--name", name, g.cfg.VolumeGroup)
+	if err != nil {
+		return groupMissing(err)
+	}
+	lv, err := g.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	if lv.size != size || !lv.incomplete() {
+		return fmt.Errorf("lvcreate made %d bytes with tags %q, asked for %d and %s", lv.size, lv.tags, size, incompleteTag)
+	}
+	if err := g.wipe(lv); err != nil {
+		return err
+	}
+	_, err = g.lvm(ctx, "lvchange", "--deltag", incompleteTag, g.target(name))
+	return err
+}
+
+// Inspect implements storage.Backend. An LV of any kind occupies the name, also one that
+// its create never finished: it can be deleted, or created anew. A missing volume group is
+// ErrPrecondition, as it says nothing about the volume.
+func (g *Group) Inspect(ctx context.Context, name string) (storage.Volume, error) {
+	err := CheckName(name)
+	var lv report
+	if err == nil {
+		lv, err = g.find(ctx, name)
+	}
+	if err != nil {
+		return storage.Volume{}, fmt.Errorf("inspect LV %s: %w", g.target(name), err)
+	}
+	return g.volume(lv), nil
+}
+
+// usable finds an LV that pillar could have made and has finished.
+func (g *Group) usable(ctx context.Context, name string) (report, error) {
+	if err := CheckName(name); err != nil {
+		return report{}, err
+	}
+	lv, err := g.find(ctx, name)
+	switch {
+	case err != nil:
+		return report{}, err
+	case !lv.linear():
+		return report{}, fmt.Errorf("%w: its layout is %s (%s)", storage.ErrPrecondition, lv.layout, lv.role)
+	case lv.incomplete():
+		return report{}, fmt.Errorf("%w: its create never finished (tag %s)", storage.ErrPrecondition, incompleteTag)
+	}
+	return lv, nil
+}
+
+// Activate implements storage.Backend: the LV's device is there and is this LV's. Only a
+// finished linear LV is activated, and nothing but it.
+func (g *Group) Activate(ctx context.Context, name string) (storage.Volume, error) {
+	v, err := g.activate(ctx, name)
+	if err != nil {
+		return storage.Volume{}, fmt.Errorf("activate LV %s: %w", g.target(name), err)
+	}
+	return v, nil
+}
+
+func (g *Group) activate(ctx context.Context, name string) (storage.Volume, error) {
+	lv, err := g.usable(ctx, name)
+	if err != nil {
+		return storage.Volume{}, err
+	}
+	if !lv.active {
+		if _, err := g.lvm(ctx, "lvchange", "--activate", "y", g.target(name)); err != nil {
+			return storage.Volume{}, err
+		}
+		if lv, err = g.usable(ctx, name); err != nil {
+			return storage.Volume{}, err
+		}
+	}
+	err = g.verify(lv)
+	if errors.Is(err, os.ErrNotExist) { // active, but /dev is another one than it was
+		if _, err := g.lvm(ctx, "vgmknodes", g.target(name)); err != nil {
+			return storage.Volume{}, err
+		}
+		err = g.verify(lv)
+	}
+	return g.volume(lv), err
+}
+
+// Delete implements storage.Backend. Only a plain linear LV is removed: with an origin,
+// lvremove would take its snapshots along, with a thin pool everybody's volumes (H-50).
+func (g *Group) Delete(ctx context.Context, name string) error {
+	err := CheckName(name)
+	if err == nil {
+		var lv report
+		if lv, err = g.find(ctx, name); err == nil {
+			err = g.remove(ctx, lv)
+		}
+	}
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("delete LV %s: %w", g.target(name), err)
+	}
+	return nil
+}
+
+func (g *Group) remove(ctx context.Context, lv report) error {
+	if lv.layout != Linear || lv.role != "public" {
+		return fmt.Errorf("%w: it is %s, %s, and nothing pillar makes", storage.ErrPrecondition, lv.layout, lv.role)
+	}
+	_, err := g.lvm(ctx, "lvremove", "--yes", g.target(lv.name))
+	if errors.Is(err, storage.ErrBusy) {
+		return fmt.Errorf("%s: %w", g.holders(lv), err)
+	}
+	return groupMissing(err)
+}
+
+// List implements storage.Backend: the finished linear LVs of the group.
+func (g *Group) List(ctx context.Context) ([]storage.Volume, error) {
+	lvs, err := g.lvs(ctx, g.cfg.VolumeGroup)
+	if err != nil {
+		return nil, fmt.Errorf("list LVs of %s: %w", g.cfg.VolumeGroup, groupMissing(err))
+	}
+	var volumes []storage.Volume
+	for _, lv := range lvs {
+		if lv.linear() && !lv.incomplete() {
+			volumes = append(volumes, g.volume(lv))
+		}
+	}
+	return volumes, nil
+}
+
+// Pool implements storage.Backend: the group's size and free bytes (B-227).
+func (g *Group) Pool(ctx context.Context) (storage.Pool, error) {
+	if g.cfg.ThinPool != "" {
+		return storage.Pool{}, fmt.Errorf("pool %s/%s: %w: thin pools are not served by this version", g.cfg.VolumeGroup, g.cfg.ThinPool, storage.ErrUnsupported)
+	}
+	vg, err := g.group(ctx)
+	if errors.Is(err, errNoGroup) {
+		err = fmt.Errorf("%w: %w", storage.ErrNotFound, err)
+	}
+	if err != nil {
+		return storage.Pool{}, fmt.Errorf("volume group %s: %w", g.cfg.VolumeGroup, err)
+	}
+	return storage.Pool{
+		Name:     g.cfg.VolumeGroup,
+		Type:     "lvm",
+		Capacity: storage.Capacity{Total: vg.size, Available: vg.free},
+	}, nil
+}
+
+func (g *Group) target(name string) string { return g.cfg.VolumeGroup + "/" + name }
+
+func (g *Group) volume(lv report) storage.Volume {
+	return storage.Volume{
+		ID:         storage.VolumeID{Pool: g.cfg.VolumeGroup, Name: lv.name},
+		Bytes:      lv.size,
+		DevicePath: "/dev/" + g.target(lv.name),
+	}
+}
+
+// roundUp answers the next multiple of the extent size: what LVM makes of the request, as
+// it takes sizes in bytes only in multiples of a sector (B-223).
+func roundUp(bytes, extent int64) (int64, error) {
+	if bytes > math.MaxInt64-extent {
+		return 0, fmt.Errorf("%w: no volume group holds %d bytes", storage.ErrNoSpace, bytes)
+	}
+	return (bytes + extent - 1) / extent * extent, nil
+}

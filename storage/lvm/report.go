@@ -1,0 +1,179 @@
+package lvm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// report is an LV as lvs(8) shows it.
+type report struct {
+	name         string
+	size         int64  // bytes
+	layout       string // lv_layout: "linear", "thin,pool", ...
+	role         string // lv_role: "public", "public,snapshot,thicksnapshot", ...
+	tags         []string
+	dmUUID       string // of its mapping: "LVM-", VG UUID, LV UUID, without dashes
+	active       bool
+	major, minor uint32 // of its device while active
+}
+
+// linear tells whether pillar could have made it.
+func (r report) linear() bool {
+	return r.layout == Linear && !strings.Contains(r.role, "snapshot") && strings.HasPrefix(r.role, "public")
+}
+
+func (r report) incomplete() bool { return slices.Contains(r.tags, incompleteTag) }
+
+// vgReport is a VG as vgs(8) shows it, in bytes.
+type vgReport struct {
+	size, free, extent int64
+}
+
+// find answers one LV of the group. storage.ErrNotFound: LVM says the group, which is
+// there, has no such LV.
+func (g *Group) find(ctx context.Context, name string) (report, error) {
+	lvs, err := g.lvs(ctx, g.target(name))
+	if err != nil {
+		return report{}, groupMissing(err)
+	}
+	if len(lvs) != 1 || lvs[0].name != name {
+		return report{}, fmt.Errorf("lvs answered %d LVs for the one asked", len(lvs))
+	}
+	return lvs[0], nil
+}
+
+// lvs reports the LVs of a target: a group, or one LV. Hidden LVs are left out.
+func (g *Group) lvs(ctx context.Context, target string) ([]report, error) {
+	if err := CheckGroup(g.cfg.VolumeGroup); err != nil {
+		return nil, err
+	}
+	out, err := g.lvm(ctx, "lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
+		"lv_name,lv_size,lv_layout,lv_role,lv_tags,vg_uuid,lv_uuid,lv_active,lv_kernel_major,lv_kernel_minor", target)
+	if err != nil {
+		return nil, err
+	}
+	return parseLVs(out)
+}
+
+// group reports the volume group. errNoGroup: LVM says there is none.
+func (g *Group) group(ctx context.Context) (vgReport, error) {
+	if err := CheckGroup(g.cfg.VolumeGroup); err != nil {
+		return vgReport{}, err
+	}
+	out, err := g.lvm(ctx, "vgs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
+		"vg_name,vg_size,vg_free,vg_extent_size", g.cfg.VolumeGroup)
+	if err != nil {
+		return vgReport{}, err
+	}
+	return parseVG(out, g.cfg.VolumeGroup)
+}
+
+// rows answers the rows of a report: {"report":[{"<kind>":[{...}]}]}, every value text.
+func rows(data []byte, kind string) ([]map[string]string, error) {
+	var doc struct {
+		Report []map[string][]map[string]string `json:"report"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("parse %s report: %w", kind, err)
+	}
+	if len(doc.Report) != 1 || doc.Report[0][kind] == nil {
+		return nil, fmt.Errorf("parse %s report: want one list of them in %q", kind, data)
+	}
+	return doc.Report[0][kind], nil
+}
+
+func parseLVs(data []byte) ([]report, error) {
+	list, err := rows(data, "lv")
+	if err != nil {
+		return nil, err
+	}
+	lvs := make([]report, 0, len(list))
+	for _, row := range list {
+		lv, err := parseLV(row)
+		if err != nil {
+			return nil, fmt.Errorf("parse LV %q: %w", row["lv_name"], err)
+		}
+		lvs = append(lvs, lv)
+	}
+	return lvs, nil
+}
+
+func parseLV(row map[string]string) (report, error) {
+	size, err := bytesOf(row, "lv_size")
+	if err != nil {
+		return report{}, err
+	}
+	lv := report{
+		name:   row["lv_name"],
+		size:   size,
+		layout: row["lv_layout"],
+		role:   row["lv_role"],
+		dmUUID: "LVM-" + strings.ReplaceAll(row["vg_uuid"]+row["lv_uuid"], "-", ""),
+		active: row["lv_active"] == "active",
+	}
+	if lv.name == "" || lv.layout == "" || lv.role == "" || len(lv.dmUUID) != len("LVM-")+64 {
+		return report{}, fmt.Errorf("report %v lacks a field", row)
+	}
+	if tags := row["lv_tags"]; tags != "" {
+		lv.tags = strings.Split(tags, ",")
+	}
+	if !lv.active {
+		return lv, nil
+	}
+	major, err := strconv.ParseUint(row["lv_kernel_major"], 10, 32)
+	if err != nil {
+		return report{}, fmt.Errorf("lv_kernel_major: %w", err)
+	}
+	minor, err := strconv.ParseUint(row["lv_kernel_minor"], 10, 32)
+	if err != nil {
+		return report{}, fmt.Errorf("lv_kernel_minor: %w", err)
+	}
+	lv.major, lv.minor = uint32(major), uint32(minor)
+	return lv, nil
+}
+
+func parseVG(data []byte, name string) (vgReport, error) {
+	list, err := rows(data, "vg")
+	if err != nil {
+		return vgReport{}, err
+	}
+	if len(list) != 1 || list[0]["vg_name"] != name {
+		return vgReport{}, fmt.Errorf("vgs answered %d groups for the one asked", len(list))
+	}
+	var vg vgReport
+	for field, to := range map[string]*int64{"vg_size": &vg.size, "vg_free": &vg.free, "vg_extent_size": &vg.extent} {
+		if *to, err = bytesOf(list[0], field); err != nil {
+			return vgReport{}, err
+		}
+	}
+	if vg.extent == 0 {
+		return vgReport{}, fmt.Errorf("vg_extent_size is 0")
+	}
+	return vg, nil
+}
+
+func bytesOf(row map[string]string, field string) (int64, error) {
+	n, err := strconv.ParseInt(row[field], 10, 64)
+	if err == nil && n < 0 {
+		err = fmt.Errorf("negative")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s %q: %w", field, row[field], err)
+	}
+	return n, nil
+}
+
+// groupMissing keeps a missing group apart from a missing volume: its disks may come back,
+// and the volume with them (B-204).
+func groupMissing(err error) error {
+	if isNoGroup(err) {
+		return fmt.Errorf("%w: %w", storage.ErrPrecondition, err)
+	}
+	return err
+}
