@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/pillar-csi/pillar/transport"
 	"github.com/pillar-csi/pillar/transport/configfs"
+	"golang.org/x/sys/unix"
 )
 
 // subsystem is a subsystem as the kernel has it.
@@ -85,15 +85,14 @@ func (s *subsystem) backs(device string) (bool, error) {
 	return err == nil && a == b, err
 }
 
+// deviceNumber answers the number of the device at path. A plain file, which nvmet serves
+// too, has number 0, and no device has.
 func deviceNumber(path string) (uint64, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return 0, fmt.Errorf("compare backing devices: %w", err)
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, fmt.Errorf("compare backing devices: look at %s: %w", path, err)
 	}
-	if st.Mode()&os.ModeDevice == 0 {
-		return 0, fmt.Errorf("compare backing devices: %s is not a device", path)
-	}
-	return st.Sys().(*syscall.Stat_t).Rdev, nil
+	return st.Rdev, nil
 }
 
 // otherDevice is the refusal to touch an export of another device.

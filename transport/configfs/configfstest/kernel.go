@@ -65,6 +65,13 @@ func (k *Kernel) Plant(name, value string) {
 	k.nodes[name].value = value
 }
 
+// Add makes an attribute that other kernels have.
+func (k *Kernel) Add(name, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.nodes[name] = &node{value: value}
+}
+
 // effect records a line and lets the test interfere.
 func (k *Kernel) effect(line string) error {
 	if k.OnEffect != nil {
