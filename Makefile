@@ -1,0 +1,109 @@
+# `make help` lists the targets. Recipes are POSIX sh; all else is Go. On a bare Debian 12
+# with git and make, .ci/go finds or fetches Go, and `lab build` says which packages it
+# installs.
+
+GO      := $(CURDIR)/.ci/go
+LAB     := $(GO) with $(CURDIR)/bin/lab
+VERSION := v0.1.0
+IMAGE   := ghcr.io/pillar-csi/pillar:$(VERSION)
+LDFLAGS := -s -w -X github.com/pillar-csi/pillar/roles/telemetry.Version=$(VERSION)
+CACHE   := $(or $(PILLAR_LAB_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pillar-lab)
+
+# Build tags that hide code from a plain build.
+TAGS := lab,crashpoints
+
+# What `make lab` tests, and the guest `make lab-shell` enters.
+PKG   ?= ./transport/nvmet
+GUEST ?= storage-1
+
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help build unit check generate lab kernel e2e demo test test-steps bench image \
+	lab-build lab-shell lab-stop clean-cache
+
+help: ## show this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r t d; do printf '%-12s %s\n' "$$t" "$$d"; done
+
+build: ## build bin/pillar, one static binary
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pillar .
+
+unit: ## test without root, kernel or cluster, under a minute
+	$(GO) test ./...
+
+check: ## regenerate, vet, lint, and test with the race detector
+	@$(MAKE) --no-print-directory generated
+	$(GO) vet -tags $(TAGS) ./...
+	$(GO) tool staticcheck -tags $(TAGS) ./...
+	@command -v gcc >/dev/null || { echo 'check: the race detector needs gcc (apt-get install gcc libc6-dev)' >&2; exit 1; }
+	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /e2e)
+
+generate: ## write generated code and CRDs again
+	$(GO) generate ./...
+	cd roles/agentpb && $(GO) run ./generate
+
+# generated fails when `make generate` changes a file.
+.PHONY: generated
+sums = git ls-files -z -- '*.pb.go' '*zz_generated*' crds/manifests | xargs -0 sha256sum
+generated:
+	@before=$$($(sums)) && $(MAKE) --no-print-directory generate && after=$$($(sums)) && \
+	if [ "$$before" != "$$after" ]; then \
+		echo 'check: generated files were stale. They are fresh now: look at the diff and commit it.' >&2; exit 1; fi
+
+lab: bin-lab ## test PKG=./transport/nvmet against a real kernel, in a guest
+	$(GO) test -count=1 -exec '$(LAB) exec' $(PKG)
+
+kernel: bin-lab ## all packages with kernel tests, in guests
+	@pkgs=$$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
+		grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|'); \
+	echo "$(GO) test -exec '$(LAB) exec'" $$pkgs; \
+	$(GO) test -count=1 -exec '$(LAB) exec' $$pkgs
+
+e2e: lab-build ## user stories on a real cluster in guests
+	$(GO) test -c -tags lab -o bin/e2e.test ./e2e
+	cd e2e && $(LAB) enter -- $(CURDIR)/bin/e2e.test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
+
+# One lock for what needs the whole machine. Commands run without its descriptor, so that
+# only this shell holds it.
+locked = mkdir -p '$(CACHE)' && exec 9>'$(CACHE)/make.lock' && \
+	{ flock -n 9 || { echo 'make $@: another make test or make demo is running, waiting for it' >&2; flock 9; }; }
+
+demo: ## show one volume's life, from claim to disk and back (KEEP=1 leaves it running)
+	@$(locked) && $(MAKE) --no-print-directory demo-steps 9>&-
+
+.PHONY: demo-steps
+demo-steps: lab-build
+	@$(GO) build -o bin/demo ./e2e/demo
+	@KEEP= $(LAB) enter -- $(CURDIR)/bin/demo $(if $(filter 1,$(KEEP)),-keep)
+
+test: ## everything: check, unit, kernel, e2e; what CI runs
+	@$(locked) && $(MAKE) --no-print-directory test-steps 9>&-
+
+test-steps: lab-build check unit kernel e2e
+
+bench: lab-build ## ratios against a baseline: name, value, unit, goal
+	@$(GO) build -o bin/bench ./e2e/bench
+	@$(LAB) enter -- $(CURDIR)/bin/bench
+
+image: ## build the container image with docker, podman or buildah
+	@tool=$$(command -v docker || command -v podman || command -v buildah) || \
+		{ echo 'image: needs docker, podman or buildah' >&2; exit 1; }; \
+	"$$tool" build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+.PHONY: bin-lab
+bin-lab:
+	@$(GO) build -o bin/lab ./e2e/lab/cmd/lab
+
+lab-build: bin-lab build ## make what guests and cluster are made of, cached
+	@$(LAB) build
+
+lab-shell: bin-lab ## a terminal in GUEST=storage-1 of a running lab
+	@$(LAB) shell $(GUEST)
+
+lab-stop: bin-lab ## end labs that are still running
+	@$(LAB) stop
+
+clean-cache: ## remove the lab's cache; the next run builds all of it again
+	@if [ -x bin/lab ]; then bin/lab stop; fi
+	rm -rf '$(CACHE)'
