@@ -33,6 +33,8 @@ const (
 
 // Target makes volumes of one protocol reachable.
 type Target interface {
+	// Available is nil if the kernel offers the protocol, else ErrUnsupported.
+	Available(ctx context.Context) error
 	// Export does all of it, and answers an equal export without a write.
 	Export(ctx context.Context, e transport.Export, hold transport.Hold) (transport.Target, error)
 	// Prepare does all but the last step; the volume does not become reachable.
@@ -101,7 +103,7 @@ func (g *Gate) Export(ctx context.Context, it agentrpc.Item) (transport.Target, 
 		return transport.Target{}, err
 	}
 	e := newEntry(it)
-	if err := g.route(e); err != nil {
+	if err := g.route(ctx, e); err != nil {
 		return transport.Target{}, err
 	}
 	var got transport.Target
@@ -123,7 +125,7 @@ func (g *Gate) Allow(ctx context.Context, it agentrpc.Item, initiator string) er
 		return err
 	}
 	e := newEntry(it)
-	if err := errors.Join(g.route(e), CheckInitiator(it.Export.Kind, initiator)); err != nil {
+	if err := errors.Join(g.route(ctx, e), CheckInitiator(it.Export.Kind, initiator)); err != nil {
 		return err
 	}
 	return g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
@@ -179,7 +181,7 @@ func CheckInitiator(kind transport.Kind, name string) error {
 }
 
 // route finds the target and parses every name; nothing is done yet.
-func (g *Gate) route(e *entry) (err error) {
+func (g *Gate) route(ctx context.Context, e *entry) (err error) {
 	if e.id, err = storage.ParseVolumeID(e.Export.Volume); err != nil {
 		return err
 	}
@@ -196,7 +198,7 @@ func (g *Gate) route(e *entry) (err error) {
 			return err
 		}
 	}
-	return nil
+	return target.Available(ctx)
 }
 
 func (g *Gate) findDevice(ctx context.Context, e *entry, until time.Time) error {

@@ -29,6 +29,7 @@ type node struct {
 	linked  map[string]transport.Portal
 	trace   []string
 	advance func(volume string) // called after a volume was prepared
+	absent  error               // of the kernel's target
 	store   *fencing.Store
 	gate    *exports.Gate
 }
@@ -71,6 +72,8 @@ func (n *node) hold(device string) (func() error, error) {
 	}
 	return func() error { return nil }, nil
 }
+
+func (n *node) Available(context.Context) error { return n.absent }
 
 func (n *node) Prepare(_ context.Context, e transport.Export, hold transport.Hold) error {
 	if err := n.refuse[e.Volume]; err != nil {
@@ -301,6 +304,17 @@ func TestGate_RestoreSharesTheSmallestTransferSize(t *testing.T) {
 	a.Export.MaxDataTransferSize, b.Export.MaxDataTransferSize = &large, &small
 	n.restore(a, b, c)
 	n.wantTrace("prepare vg0/a mdts=8192", "prepare vg0/b mdts=8192", "prepare vg0/c mdts=8192", "link vg0/a", "link vg0/b", "link vg0/c")
+}
+
+func TestGate_RestoreWithoutTheProtocol(t *testing.T) {
+	n := newNode(t)
+	n.absent = fmt.Errorf("%w: nvmet is not loaded", transport.ErrUnsupported)
+	failed := n.restore(item("vg0/a", 1))
+	if !errors.Is(failed["vg0/a"], transport.ErrUnsupported) {
+		t.Errorf("failed = %v, want ErrUnsupported", failed)
+	}
+	n.wantTrace()
+	n.wantOpen(false)
 }
 
 func TestGate_Open(t *testing.T) {

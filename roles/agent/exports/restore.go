@@ -26,7 +26,7 @@ func (g *Gate) Restore(ctx context.Context, items []agentrpc.Item) ([]agentrpc.I
 	defer g.restoring.Unlock()
 	began := g.begin()
 
-	entries := g.order(items)
+	entries := g.order(ctx, items)
 	until := g.now().Add(deviceWait) // one wait for all: a dead pool costs it once
 	g.phase(ctx, entries, func(ctx context.Context, e *entry) error { return g.findDevice(ctx, e, until) })
 	active, err := g.activePorts(ctx)
@@ -71,12 +71,12 @@ func (g *Gate) opened() {
 
 // order sorts the items (ready volumes first, within each group those that demand an
 // in-capsule size, because the first link decides the port's) and takes conflicts out.
-func (g *Gate) order(items []agentrpc.Item) []*entry {
+func (g *Gate) order(ctx context.Context, items []agentrpc.Item) []*entry {
 	var entries []*entry
 	seen := map[string]*entry{}
 	for _, it := range items {
 		e := newEntry(it)
-		e.err = g.route(e)
+		e.err = g.route(ctx, e)
 		if first, twice := seen[e.name]; twice && e.err == nil {
 			e.err = fmt.Errorf("%w: %s and %s would both be %s", transport.ErrPrecondition, first.Export.Volume, it.Export.Volume, e.name)
 			first.err = e.err
@@ -122,10 +122,10 @@ func (e *entry) port() port { return port{e.Export.Kind, e.Export.Portal} }
 func (g *Gate) activePorts(ctx context.Context) (map[port]bool, error) {
 	active := map[port]bool{}
 	for kind, target := range g.targets {
-		list, err := target.List(ctx)
-		if errors.Is(err, transport.ErrUnsupported) {
+		if errors.Is(target.Available(ctx), transport.ErrUnsupported) {
 			continue // no such target in this kernel, so no listener
 		}
+		list, err := target.List(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("list exports: %w", err)
 		}

@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/roles/telemetry"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host"
+	"github.com/pillar-csi/pillar/storage/lvm"
+	"github.com/pillar-csi/pillar/storage/mount"
+	"github.com/pillar-csi/pillar/transport"
+	"github.com/pillar-csi/pillar/transport/configfs"
+	"github.com/pillar-csi/pillar/transport/nvmet"
+)
+
+// Config of an agent process.
+type Config struct {
+	File     string        // --config
+	Listen   string        // --listen
+	StateDir string        // --state-dir
+	Pause    time.Duration // on SIGTERM, between NOT_SERVING and the drain
+	Root     host.Root
+}
+
+// stopPause lets callers that still saw SERVING finish what they began (block.md B-281).
+// kubelet has no shell to sleep with, so the process does it.
+const stopPause = 5 * time.Second
+
+// drainWait bounds the wait for calls in flight: kubelet kills the pod 60 s after SIGTERM.
+const drainWait = 45 * time.Second
+
+// streamWait is how long an idle stream (a health watch) may hold up the end.
+const streamWait = time.Second
+
+// Command is `pillar agent`.
+func Command() *cobra.Command {
+	cfg := Config{Pause: stopPause}
+	var level string
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Serve this storage node's volumes and exports",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := telemetry.NewLogger(level)
+			if err != nil {
+				return err
+			}
+			return Run(cmd.Context(), cfg, log)
+		},
+	}
+	cmd.Flags().StringVar(&cfg.File, "config", "", "file that names the pools to serve (required)")
+	cmd.Flags().StringVar(&cfg.Listen, "listen", ":9500", "address of the gRPC server")
+	cmd.Flags().StringVar(&cfg.StateDir, "state-dir", "/var/lib/pillar-csi/agent", "fencing marks and pinned identities, on the node's own disk")
+	cmd.Flags().StringVar(&level, "zap-log-level", "info", "debug, info, warn or error")
+	cmd.MarkFlagRequired("config")
+	return cmd
+}
+
+// Run serves until ctx ends, then drains and stops. A second agent on the same state
+// directory, or a configuration that is not exactly right, is refused before anything else.
+func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
+	f, err := readFile(cfg.File)
+	if err != nil {
+		return err
+	}
+	st, err := openState(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	marks, err := fencing.Open(st.path("generations"))
+	if err != nil {
+		return err
+	}
+	flushed, err := st.takeFlushed()
+	if err != nil {
+		return err
+	}
+	mounted := func() error { return mountConfigfs(cfg.Root) }
+	if err := mounted(); err != nil {
+		log.Warn("configfs not mounted", zap.Error(err)) // health and every export say so too
+	}
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	s := newServer(log, st, marks, openVolumes(f, cfg.Root), openTargets(st, cfg.Root), mounted)
+	log.Info("serving", zap.String("address", listener.Addr().String()), zap.Bool("flushed", flushed),
+		zap.String("version", telemetry.Version))
+	log.Warn("agent connections are plaintext")
+	return s.serve(ctx, listener, cfg.Pause)
+}
+
+// openVolumes makes the backend of every entry. One line per backend type.
+func openVolumes(f file, root host.Root) *volumes {
+	v := &volumes{devices: kernelDevices{}}
+	for _, e := range f.Backends {
+		group := lvm.New(host.Exec{}, root, lvm.Config{
+			VolumeGroup: e.LVM.VolumeGroup, ThinPool: e.LVM.ThinPool, Mode: e.LVM.ProvisioningMode,
+		})
+		v.pools = append(v.pools, pool{
+			name: e.LVM.VolumeGroup, backend: storage.LVMLV, thinPool: e.LVM.ThinPool, mode: e.LVM.ProvisioningMode,
+			check:   lvm.CheckName,
+			device:  func(volume string) string { return root.Path("dev", e.LVM.VolumeGroup, volume) },
+			Backend: group,
+		})
+	}
+	return v
+}
+
+// openTargets makes every protocol. One line each.
+func openTargets(st *state, root host.Root) targets {
+	return targets{
+		transport.NVMeTCP: nvmeTCP{nvmet.New(configfs.New(root), nvmet.Config{IdentityDir: st.path("nvmet-identity"), Root: root})},
+	}
+}
+
+// mountConfigfs mounts configfs where the host has not (block.md B-269). There is one
+// configfs in a kernel, however often it is mounted.
+func mountConfigfs(root host.Root) error {
+	const where = "/sys/kernel/config"
+	table, err := mount.Read(root)
+	if err != nil {
+		return err
+	}
+	if top, ok := table.At(where).Top(); ok && top.Type == "configfs" {
+		return nil
+	}
+	return mount.Mount("configfs", root.Path(where), "configfs", nil)
+}
+
+// serve answers calls until ctx ends. Then: NOT_SERVING, a pause, drain, stop.
+func (s *server) serve(ctx context.Context, listener net.Listener, pause time.Duration) error {
+	g := grpc.NewServer(grpc.UnaryInterceptor(s.intercept))
+	agentpb.RegisterAgentServiceServer(g, s)
+	alive := health.NewServer() // SERVING also while gated or degraded: a restart heals neither
+	healthpb.RegisterHealthServer(g, alive)
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(listener) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	alive.Shutdown()
+	time.Sleep(pause)
+	err := s.finish(g)
+	return errors.Join(err, <-done)
+}
+
+// finish drains and stops; calls that do not end in time are cut off, their retry repairs.
+func (s *server) finish(g *grpc.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainWait)
+	defer cancel()
+	_, err := s.drain(ctx)
+	if err != nil {
+		g.Stop()
+		return err
+	}
+	late := time.AfterFunc(streamWait, g.Stop)
+	defer late.Stop()
+	g.GracefulStop()
+	s.log.Info("stopped")
+	return nil
+}

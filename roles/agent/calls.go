@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+)
+
+// calls knows what is running, so that a drain can wait for it and nothing new begins.
+type calls struct {
+	mu       sync.Mutex
+	running  int
+	draining bool
+	idle     chan struct{} // closed when draining and nothing runs
+}
+
+func newCalls() *calls { return &calls{idle: make(chan struct{})} }
+
+// enter begins a call; its leave must follow. After a drain began it is ErrUnavailable.
+func (c *calls) enter() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		return fmt.Errorf("%w: draining", agentrpc.ErrUnavailable)
+	}
+	c.running++
+	return nil
+}
+
+func (c *calls) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	c.settle()
+}
+
+// drain refuses new calls from now on and waits until those that run have finished.
+// again says that an earlier drain began it.
+func (c *calls) drain(ctx context.Context) (again bool, err error) {
+	c.mu.Lock()
+	again = c.draining
+	if !again {
+		c.draining = true
+		c.settle()
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.idle:
+		return again, nil
+	case <-ctx.Done():
+		return again, fmt.Errorf("wait for calls in flight: %w", ctx.Err())
+	}
+}
+
+func (c *calls) settle() {
+	if c.draining && c.running == 0 {
+		close(c.idle)
+	}
+}

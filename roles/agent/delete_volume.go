@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// DeleteVolume removes the backend and ends the lifecycle. An absent one is success; one
+// that any target serves is ErrPrecondition.
+func (s *server) DeleteVolume(ctx context.Context, req *agentpb.DeleteVolumeRequest) (*agentpb.DeleteVolumeResponse, error) {
+	id, err := storage.ParseVolumeID(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.volumes.poolToRemove(storage.BackendType(req.GetBackend()), id)
+	if err != nil {
+		return nil, err
+	}
+	op := fencing.Op{Class: fencing.Destroy, Delete: true}
+	err = s.fence.Do(ctx, id.String(), agentrpc.Token(req.Token), op, func(ctx context.Context) error {
+		if err := s.checkUnused(ctx, p, id.Name); err != nil {
+			return err
+		}
+		return p.Delete(ctx, id.Name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &agentpb.DeleteVolumeResponse{}, nil
+}
+
+// checkUnused asks the kernel's targets for the volume's device by number, whatever name
+// an export has (block.md B-268). A volume without a device node cannot be exported.
+func (s *server) checkUnused(ctx context.Context, p *pool, name string) error {
+	vol, err := p.Inspect(ctx, name)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	major, minor, err := s.volumes.devices.Numbers(vol.DevicePath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.configfs(); err != nil {
+		return err
+	}
+	for _, t := range s.targets {
+		users, err := t.Users(ctx, major, minor)
+		if err != nil {
+			return err
+		}
+		if len(users) > 0 {
+			return fmt.Errorf("%w: device %s is exported by %s", storage.ErrPrecondition, vol.DevicePath, strings.Join(users, ", "))
+		}
+	}
+	return nil
+}

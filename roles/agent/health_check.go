@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/roles/telemetry"
+)
+
+// HealthCheck says how the agent and what it stands on are. A degraded agent serves.
+func (s *server) HealthCheck(ctx context.Context, _ *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
+	resp := &agentpb.HealthCheckResponse{Version: telemetry.Version, Serving: true}
+	for _, t := range s.targets {
+		resp.Subsystems = append(resp.Subsystems, subsystem(t.Subsystem(), "", t.Available(ctx)))
+	}
+	for _, p := range s.volumes.pools {
+		_, err := p.Pool(ctx)
+		resp.Subsystems = append(resp.Subsystems, subsystem("pool", p.name, err))
+	}
+	if err := s.gate.Check(); err != nil {
+		resp.ExportsGated = true
+		resp.Subsystems = append(resp.Subsystems, subsystem("exports", "", err))
+	}
+	return resp, nil
+}
+
+func subsystem(name, pool string, err error) *agentpb.SubsystemHealth {
+	h := &agentpb.SubsystemHealth{Name: name, Pool: pool, Healthy: err == nil}
+	if err != nil {
+		h.Message = err.Error()
+	}
+	return h
+}

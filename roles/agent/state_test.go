@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+)
+
+func TestState_oneAgent(t *testing.T) {
+	dir := t.TempDir() + "/agent"
+	first, err := openState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openState(dir); err == nil || !strings.Contains(err.Error(), dir+" is in use by another agent") {
+		t.Errorf("second openState = %v, want a refusal that names the directory", err)
+	}
+	first.close()
+	again, err := openState(dir)
+	if err != nil {
+		t.Fatalf("openState after the first closed = %v", err)
+	}
+	again.close()
+}
+
+func TestState_flushed(t *testing.T) {
+	s, err := openState(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if err := s.flushed(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false} {
+		if got, err := s.takeFlushed(); got != want || err != nil {
+			t.Errorf("takeFlushed = %v, %v, want %v", got, err, want)
+		}
+	}
+}
+
+func TestCalls_drain(t *testing.T) {
+	c := newCalls()
+	if err := c.enter(); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if again, err := c.drain(short); again || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("drain with a call in flight = %v, %v, want a deadline", again, err)
+	}
+	if err := c.enter(); !errors.Is(err, agentrpc.ErrUnavailable) {
+		t.Errorf("enter while draining = %v, want ErrUnavailable", err)
+	}
+	c.leave()
+	if again, err := c.drain(t.Context()); !again || err != nil {
+		t.Errorf("second drain = %v, %v, want again", again, err)
+	}
+}
