@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/transport"
 )
@@ -35,6 +36,9 @@ var codeOf = []struct {
 	kind error
 	code Code
 }{
+	{fencing.ErrStale, FailedPrecondition}, // a rejection, whatever it wraps
+	{fencing.ErrForeign, AlreadyExists},
+	{fencing.ErrMark, Internal},
 	{storage.ErrInvalid, InvalidArgument},
 	{storage.ErrNotFound, NotFound},
 	{storage.ErrConflict, AlreadyExists}, // same name, different shape
