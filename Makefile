@@ -21,7 +21,7 @@ export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help build unit check generate lab kernel e2e demo test test-steps bench image \
-	lab-build lab-shell lab-stop clean-cache
+	lab-shell lab-stop clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r t d; do printf '%-12s %s\n' "$$t" "$$d"; done
@@ -60,7 +60,7 @@ kernel: bin-lab ## all packages with kernel tests, in guests
 	echo "$(GO) test -exec '$(LAB) exec'" $$pkgs; \
 	$(GO) test -count=1 -exec '$(LAB) exec' $$pkgs
 
-e2e: lab-build ## user stories on a real cluster in guests
+e2e: cluster-build ## user stories on a real cluster in guests
 	$(GO) test -c -tags lab -o bin/e2e.test ./e2e
 	cd e2e && $(LAB) enter -- $(CURDIR)/bin/e2e.test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
 
@@ -73,7 +73,7 @@ demo: ## show one volume's life, from claim to disk and back (KEEP=1 leaves it r
 	@$(locked) && $(MAKE) --no-print-directory demo-steps 9>&-
 
 .PHONY: demo-steps
-demo-steps: lab-build
+demo-steps: cluster-build
 	@$(GO) build -o bin/demo ./e2e/demo
 	@KEEP= $(LAB) enter -- $(CURDIR)/bin/demo $(if $(filter 1,$(KEEP)),-keep)
 
@@ -82,7 +82,7 @@ test: ## everything: check, unit, kernel, e2e; what CI runs
 
 test-steps: lab-build check unit kernel e2e
 
-bench: lab-build ## ratios against a baseline: name, value, unit, goal
+bench: cluster-build ## ratios against a baseline: name, value, unit, goal
 	@$(GO) build -o bin/bench ./e2e/bench
 	@$(LAB) enter -- $(CURDIR)/bin/bench
 
@@ -95,8 +95,13 @@ image: ## build the container image with docker, podman or buildah
 bin-lab:
 	@$(GO) build -o bin/lab ./e2e/lab/cmd/lab
 
-lab-build: bin-lab build ## make what guests and cluster are made of, cached
+.PHONY: lab-build cluster-build
+lab-build: bin-lab
 	@$(LAB) build
+
+cluster-build: lab-build ## make all that guests and cluster are made of, cached
+	@$(GO) build -o bin/cluster ./e2e/cluster/cmd/cluster
+	@$(GO) with bin/cluster build
 
 lab-shell: bin-lab ## a terminal in GUEST=storage-1 of a running lab
 	@$(LAB) shell $(GUEST)
