@@ -1,0 +1,162 @@
+// Package controller is `pillar controller`: the only process that decides. It serves the
+// CSI Controller service to the sidecars beside it and reconciles pillar's objects; it
+// never touches a disk.
+//
+//	CSI call -> Server -> settings (what) -> ledger (record, generation) -> agent (act)
+//	watch    -> reconcile (one reconciler per kind)               -> agent (health, exports)
+//
+// Every replica serves CSI; reconcilers run on the leader. Correctness rests on neither
+// but on the ledger's compare-and-swap and the agents' fencing (block.md B-138).
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/zapr"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/agents"
+	"github.com/pillar-csi/pillar/roles/controller/reconcile"
+	"github.com/pillar-csi/pillar/roles/csiserve"
+	"github.com/pillar-csi/pillar/roles/telemetry"
+)
+
+// leaseName is the leader's lease; dashboards match on it.
+const leaseName = "bf3a431e.pillar-csi.bhyoo.com"
+
+// Config of the controller.
+type Config struct {
+	CSIAddress     string // socket path
+	Namespace      string // pillar's own: lease and, later, secrets
+	LeaderElect    bool
+	HealthAddress  string
+	MetricsAddress string
+	LogLevel       string
+}
+
+// Command answers `pillar controller`.
+func Command() *cobra.Command {
+	var cfg Config
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Serve the CSI controller and reconcile pillar's objects",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := telemetry.NewLogger(cfg.LogLevel)
+			if err != nil {
+				return err
+			}
+			rest, err := ctrl.GetConfig()
+			if err != nil {
+				return fmt.Errorf("load Kubernetes configuration: %w", err)
+			}
+			return Run(cmd.Context(), rest, cfg, logger)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.CSIAddress, "csi-address", "/csi/csi.sock", "socket of the CSI service")
+	f.StringVar(&cfg.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace pillar is installed in")
+	f.BoolVar(&cfg.LeaderElect, "leader-elect", false, "reconcile only while holding the lease "+leaseName)
+	f.StringVar(&cfg.HealthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz")
+	f.StringVar(&cfg.MetricsAddress, "metrics-address", ":8080", "address of /metrics, or 0 for none")
+	f.StringVar(&cfg.LogLevel, "zap-log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// Scheme knows the kinds the controller reads and writes.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	return s, nil
+}
+
+// Run serves CSI and reconciles until ctx ends.
+func Run(ctx context.Context, cfg *rest.Config, c Config, logger *zap.Logger) error {
+	cfg = WithCrashpoints(cfg)
+	logs := zapr.NewLogger(logger)
+	log.SetLogger(logs)
+	mgr, direct, err := newManager(cfg, c)
+	if err != nil {
+		return err
+	}
+	pool := &agents.Pool{}
+	defer pool.Close()
+	reconcilers, err := reconcile.Setup(mgr, direct, pool)
+	if err != nil {
+		return fmt.Errorf("set up reconcilers: %w", err)
+	}
+	server := NewServer(direct, pool, reconcilers.Kick, logger.Named("csi"))
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return mgr.Start(ctx) })
+	group.Go(func() error { return server.Serve(ctx, c.CSIAddress) })
+	return group.Wait()
+}
+
+// newManager answers the manager and a client without a cache.
+func newManager(cfg *rest.Config, c Config) (manager.Manager, client.Client, error) {
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                        scheme,
+		LeaderElection:                c.LeaderElect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       c.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress:        c.HealthAddress,
+		Metrics:                       metricsserver.Options{BindAddress: c.MetricsAddress},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("make manager: %w", err)
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return nil, nil, fmt.Errorf("add health checks: %w", err)
+	}
+	direct, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	return mgr, direct, nil
+}
+
+// Serve answers CSI calls on the socket until ctx ends.
+func (s *Server) Serve(ctx context.Context, address string) error {
+	return csiserve.Run(ctx, csiserve.Config{
+		Address:      address,
+		Name:         v1alpha1.DriverName,
+		Version:      telemetry.Version,
+		Capabilities: pluginCapabilities(),
+	}, s.log, func(r grpc.ServiceRegistrar) { csi.RegisterControllerServer(r, s) })
+}
+
+// pluginCapabilities names the services; topology is reported by the node plugin.
+func pluginCapabilities() []*csi.PluginCapability {
+	var caps []*csi.PluginCapability
+	for _, t := range []csi.PluginCapability_Service_Type{
+		csi.PluginCapability_Service_CONTROLLER_SERVICE,
+		csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS,
+	} {
+		caps = append(caps, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}})
+	}
+	return caps
+}

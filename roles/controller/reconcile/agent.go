@@ -1,0 +1,286 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/agents"
+	"github.com/pillar-csi/pillar/roles/controller/ledger"
+)
+
+// poll is how often a Ready agent's health is read and its exports are sent again
+// (block.md appendix D).
+const poll = 30 * time.Second
+
+// Agents reconciles PillarAgents.
+type Agents struct {
+	cached client.Client
+	direct client.Client
+	ledger *ledger.Ledger
+	pool   *agents.Pool
+	kicks  chan event.GenericEvent
+
+	mu    sync.Mutex
+	waits map[string]time.Duration // until the next check of an agent that is not Ready
+	sent  map[string]time.Time     // when an agent's exports were last sent
+}
+
+// NewAgents answers a reconciler; Setup is its usual caller.
+func NewAgents(cached, direct client.Client, pool *agents.Pool) *Agents {
+	return &Agents{
+		cached: cached, direct: direct, ledger: ledger.New(direct), pool: pool,
+		kicks: make(chan event.GenericEvent, 64),
+		waits: map[string]time.Duration{}, sent: map[string]time.Time{},
+	}
+}
+
+// Kick has the agent looked at now: a call found its gate closed (block.md B-279). A full
+// queue means that this is about to happen anyway.
+func (r *Agents) Kick(name string) {
+	pa := &v1alpha1.PillarAgent{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	select {
+	case r.kicks <- event.GenericEvent{Object: pa}:
+	default:
+	}
+}
+
+func (r *Agents) setup(mgr ctrl.Manager) error {
+	gone := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.PillarAgent{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, mapTo(r.onNode), builder.WithPredicates(nodeMoved)).
+		Watches(&v1alpha1.PillarStore{}, mapTo(storeAgent), gone).
+		Watches(&v1alpha1.PillarVolumeState{}, mapTo(volumeAgent), gone).
+		WatchesRawSource(source.Channel(r.kicks, &handler.EnqueueRequestForObject{})).
+		Complete(r)
+}
+
+// nodeMoved lets only those node changes through that can move an agent or its label;
+// heartbeats change neither.
+var nodeMoved = predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		return fmt.Sprint(before.Status.Addresses) != fmt.Sprint(now.Status.Addresses)
+	},
+})
+
+func (r *Agents) onNode(ctx context.Context, node client.Object) []string {
+	list := &v1alpha1.PillarAgentList{}
+	if err := r.cached.List(ctx, list); err != nil {
+		return nil
+	}
+	var names []string
+	for _, pa := range list.Items {
+		if pa.Spec.NodeRef != nil && pa.Spec.NodeRef.Name == node.GetName() {
+			names = append(names, pa.Name)
+		}
+	}
+	return names
+}
+
+func storeAgent(_ context.Context, obj client.Object) []string {
+	return []string{obj.(*v1alpha1.PillarStore).Spec.AgentRef}
+}
+
+func volumeAgent(_ context.Context, obj client.Object) []string {
+	return []string{obj.(*v1alpha1.PillarVolumeState).Spec.AgentRef}
+}
+
+// Reconcile brings one PillarAgent's status up to date and opens its agent's gate.
+func (r *Agents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	pa := &v1alpha1.PillarAgent{}
+	if err := r.cached.Get(ctx, req.NamespacedName, pa); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !pa.DeletionTimestamp.IsZero() {
+		return r.finalize(ctx, pa)
+	}
+	if err := protect(ctx, r.cached, pa, v1alpha1.AgentFinalizer); err != nil {
+		return ctrl.Result{}, err
+	}
+	old := pa.DeepCopy()
+	s := status{&pa.Status.Conditions, pa.Generation}
+	if err := r.resolve(ctx, pa, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	r.connect(ctx, pa, s)
+	ready := agentIsReady(pa, s)
+	if err := writeStatus(ctx, r.cached, pa, old); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: r.wait(pa.Name, ready)}, nil
+}
+
+// agentIsReady derives Ready: an external agent's node is unknown, which is fine.
+func agentIsReady(pa *v1alpha1.PillarAgent, s status) bool {
+	needs := []string{v1alpha1.NodeExists, v1alpha1.AgentConnected, v1alpha1.ExportsReady}
+	if pa.Spec.External != nil {
+		needs = needs[1:]
+	}
+	return s.ready(needs...)
+}
+
+// wait answers when to look again: every 30 s while Ready, else from 1 s growing to 15 s,
+// so that an agent that just starts is met soon.
+func (r *Agents) wait(name string, ready bool) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ready {
+		delete(r.waits, name)
+		return poll
+	}
+	next := min(max(r.waits[name]*3/2, time.Second), notReady)
+	r.waits[name] = next
+	return next
+}
+
+// resolve finds the agent's node and address, and labels the node.
+func (r *Agents) resolve(ctx context.Context, pa *v1alpha1.PillarAgent, s status) error {
+	if e := pa.Spec.External; e != nil {
+		s.unknown(v1alpha1.NodeExists, v1alpha1.ReasonExternalMode, "the agent is outside of this cluster")
+		pa.Status.ResolvedAddress = net.JoinHostPort(e.Address, fmt.Sprint(e.Port))
+		return nil
+	}
+	pa.Status.ResolvedAddress = ""
+	ref, node := pa.Spec.NodeRef, &corev1.Node{}
+	err := r.cached.Get(ctx, types.NamespacedName{Name: ref.Name}, node)
+	if apierrors.IsNotFound(err) {
+		s.no(v1alpha1.NodeExists, v1alpha1.ReasonNodeNotFound, fmt.Sprintf("node %q does not exist", ref.Name))
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read node %s: %w", ref.Name, err)
+	}
+	s.yes(v1alpha1.NodeExists, v1alpha1.ReasonNodeFound, "")
+	address, err := nodeAddress(ref, node.Status.Addresses)
+	if err == nil {
+		pa.Status.ResolvedAddress = address
+	} else {
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAddressNotResolved, err.Error())
+	}
+	return r.label(ctx, node, "true")
+}
+
+// label sets or, with an empty value, removes the label that places the agent's pod.
+func (r *Agents) label(ctx context.Context, node *corev1.Node, value string) error {
+	if node.Labels[v1alpha1.AgentNodeLabel] == value {
+		return nil
+	}
+	old := node.DeepCopy()
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	node.Labels[v1alpha1.AgentNodeLabel] = value
+	if value == "" {
+		delete(node.Labels, v1alpha1.AgentNodeLabel)
+	}
+	if err := r.cached.Patch(ctx, node, client.MergeFrom(old)); err != nil {
+		return fmt.Errorf("label node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// nodeAddress picks the agent's address, with port, among its node's (api.md 2.2).
+func nodeAddress(ref *v1alpha1.NodeRef, addresses []corev1.NodeAddress) (string, error) {
+	kind := corev1.NodeAddressType(ref.AddressType)
+	if kind == "" {
+		kind = corev1.NodeInternalIP
+	}
+	port := v1alpha1.DefaultAgentPort
+	if ref.Port != nil {
+		port = *ref.Port
+	}
+	for _, a := range addresses {
+		if a.Type != kind {
+			continue
+		}
+		inside, err := selected(ref.AddressSelector, a.Address)
+		if err != nil {
+			return "", err
+		}
+		if inside {
+			return net.JoinHostPort(a.Address, fmt.Sprint(port)), nil
+		}
+	}
+	if ref.AddressSelector != "" {
+		return "", fmt.Errorf("node %q has no %s address inside %s", ref.Name, kind, ref.AddressSelector)
+	}
+	return "", fmt.Errorf("node %q has no %s address", ref.Name, kind)
+}
+
+func selected(cidr, address string) (bool, error) {
+	if cidr == "" {
+		return true, nil
+	}
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return false, fmt.Errorf("nodeRef.addressSelector %q is no CIDR; write it like 10.0.0.0/24", cidr)
+	}
+	ip, err := netip.ParseAddr(address)
+	return err == nil && prefix.Contains(ip), nil
+}
+
+// finalize lets the object go once no store, volume or PV is left on the agent.
+func (r *Agents) finalize(ctx context.Context, pa *v1alpha1.PillarAgent) (ctrl.Result, error) {
+	dependents, err := agentDependents(ctx, r.direct, pa.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if dependents != "" {
+		old := pa.DeepCopy()
+		status{&pa.Status.Conditions, pa.Generation}.deletionBlocked(dependents)
+		return ctrl.Result{RequeueAfter: blocked}, writeStatus(ctx, r.cached, pa, old)
+	}
+	if err := r.unlabel(ctx, pa); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, release(ctx, r.cached, pa, v1alpha1.AgentFinalizer)
+}
+
+// unlabel removes the node's label unless another PillarAgent names the node.
+func (r *Agents) unlabel(ctx context.Context, pa *v1alpha1.PillarAgent) error {
+	if pa.Spec.NodeRef == nil {
+		return nil
+	}
+	list := &v1alpha1.PillarAgentList{}
+	if err := r.direct.List(ctx, list); err != nil {
+		return fmt.Errorf("list agents: %w", err)
+	}
+	for _, other := range list.Items {
+		if other.Name != pa.Name && other.Spec.NodeRef != nil && other.Spec.NodeRef.Name == pa.Spec.NodeRef.Name {
+			return nil
+		}
+	}
+	node := &corev1.Node{}
+	err := r.cached.Get(ctx, types.NamespacedName{Name: pa.Spec.NodeRef.Name}, node)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return r.label(ctx, node, "")
+}
+
+// connected tells whether the last check reached the agent.
+func connected(pa *v1alpha1.PillarAgent) bool {
+	return meta.IsStatusConditionTrue(pa.Status.Conditions, v1alpha1.AgentConnected)
+}

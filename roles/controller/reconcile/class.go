@@ -1,0 +1,183 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
+)
+
+// classes reconciles PillarStorageClasses.
+type classes struct {
+	cached, direct client.Client
+}
+
+func (r *classes) setup(mgr ctrl.Manager) error {
+	removed := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.PillarStorageClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Owns(&storagev1.StorageClass{}).
+		Watches(&v1alpha1.PillarStore{}, mapTo(r.naming(func(c *v1alpha1.PillarStorageClass) string { return c.Spec.StoreRef }))).
+		Watches(&v1alpha1.PillarProtocol{}, mapTo(r.naming(func(c *v1alpha1.PillarStorageClass) string { return c.Spec.ProtocolRef }))).
+		Watches(&v1alpha1.PillarVolumeState{}, mapTo(r.deleting), removed).
+		Watches(&corev1.PersistentVolumeClaim{}, mapTo(r.deleting), removed).
+		Watches(&corev1.PersistentVolume{}, mapTo(r.deleting), removed).
+		Complete(r)
+}
+
+// naming maps a store or protocol to the classes that name it.
+func (r *classes) naming(ref func(*v1alpha1.PillarStorageClass) string) func(context.Context, client.Object) []string {
+	return func(ctx context.Context, obj client.Object) []string {
+		return r.those(ctx, func(c *v1alpha1.PillarStorageClass) bool { return ref(c) == obj.GetName() })
+	}
+}
+
+// deleting maps anything that may have blocked a deletion to the classes being deleted.
+func (r *classes) deleting(ctx context.Context, _ client.Object) []string {
+	return r.those(ctx, func(c *v1alpha1.PillarStorageClass) bool { return !c.DeletionTimestamp.IsZero() })
+}
+
+func (r *classes) those(ctx context.Context, match func(*v1alpha1.PillarStorageClass) bool) []string {
+	list := &v1alpha1.PillarStorageClassList{}
+	if err := r.cached.List(ctx, list); err != nil {
+		return nil
+	}
+	var names []string
+	for i := range list.Items {
+		if match(&list.Items[i]) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names
+}
+
+// Reconcile checks what the class names and keeps its StorageClass.
+func (r *classes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	psc := &v1alpha1.PillarStorageClass{}
+	if err := r.cached.Get(ctx, req.NamespacedName, psc); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !psc.DeletionTimestamp.IsZero() {
+		return r.finalize(ctx, psc)
+	}
+	if err := protect(ctx, r.cached, psc, v1alpha1.ClassFinalizer); err != nil {
+		return ctrl.Result{}, err
+	}
+	old := psc.DeepCopy()
+	s := status{&psc.Status.Conditions, psc.Generation}
+	protocol, err := r.references(ctx, psc, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if protocol != nil {
+		r.generate(ctx, psc, protocol, s)
+	}
+	result := ctrl.Result{}
+	needs := []string{v1alpha1.StoreReady, v1alpha1.ProtocolValid, v1alpha1.Compatible, v1alpha1.StorageClassCreated}
+	if !s.ready(needs...) {
+		result.RequeueAfter = notReady
+	}
+	return result, writeStatus(ctx, r.cached, psc, old)
+}
+
+// references sets StoreReady, ProtocolValid and Compatible, and answers the protocol once
+// all three are met.
+func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageClass, s status) (*v1alpha1.PillarProtocol, error) {
+	store, err := r.store(ctx, psc.Spec.StoreRef, s)
+	if err != nil {
+		return nil, err
+	}
+	protocol, err := r.protocol(ctx, psc.Spec.ProtocolRef, s)
+	if err != nil {
+		return nil, err
+	}
+	if store == nil || protocol == nil {
+		s.unknown(v1alpha1.Compatible, v1alpha1.ReasonConditionsNotMet, "store and protocol must exist")
+		return nil, nil
+	}
+	if err := settings.Compatible(store.Spec.Backend, protocol.Spec.Protocol); err != nil {
+		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, err.Error())
+		return nil, nil
+	}
+	s.yes(v1alpha1.Compatible, v1alpha1.ReasonCompatible, "")
+	if !isTrue(psc.Status.Conditions, v1alpha1.StoreReady) || !isTrue(psc.Status.Conditions, v1alpha1.ProtocolValid) {
+		return nil, nil
+	}
+	return protocol, nil
+}
+
+func (r *classes) store(ctx context.Context, name string, s status) (*v1alpha1.PillarStore, error) {
+	store := &v1alpha1.PillarStore{}
+	err := r.cached.Get(ctx, types.NamespacedName{Name: name}, store)
+	if apierrors.IsNotFound(err) {
+		s.no(v1alpha1.StoreReady, v1alpha1.ReasonPoolNotFound, fmt.Sprintf("PillarStore %q does not exist", name))
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read store %s: %w", name, err)
+	}
+	if isTrue(store.Status.Conditions, v1alpha1.Ready) {
+		s.yes(v1alpha1.StoreReady, v1alpha1.ReasonStoreReady, "")
+	} else {
+		s.no(v1alpha1.StoreReady, v1alpha1.ReasonPoolNotReady, readyMessage("PillarStore", name, store.Status.Conditions))
+	}
+	return store, nil
+}
+
+func (r *classes) protocol(ctx context.Context, name string, s status) (*v1alpha1.PillarProtocol, error) {
+	p := &v1alpha1.PillarProtocol{}
+	err := r.cached.Get(ctx, types.NamespacedName{Name: name}, p)
+	if apierrors.IsNotFound(err) {
+		s.no(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolNotFound, fmt.Sprintf("PillarProtocol %q does not exist", name))
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read protocol %s: %w", name, err)
+	}
+	if isTrue(p.Status.Conditions, v1alpha1.Ready) {
+		s.yes(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolValid, "")
+	} else {
+		s.no(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolNotReady, readyMessage("PillarProtocol", name, p.Status.Conditions))
+	}
+	return p, nil
+}
+
+// finalize lets the object go, with its StorageClass, once nothing uses it.
+func (r *classes) finalize(ctx context.Context, psc *v1alpha1.PillarStorageClass) (ctrl.Result, error) {
+	dependents, err := classDependents(ctx, r.direct, psc)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if dependents != "" {
+		old := psc.DeepCopy()
+		status{&psc.Status.Conditions, psc.Generation}.deletionBlocked(dependents)
+		return ctrl.Result{RequeueAfter: blocked}, writeStatus(ctx, r.cached, psc, old)
+	}
+	if err := r.remove(ctx, psc); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, release(ctx, r.cached, psc, v1alpha1.ClassFinalizer)
+}
+
+func readyMessage(kind, name string, conditions []metav1.Condition) string {
+	if c := meta.FindStatusCondition(conditions, v1alpha1.Ready); c != nil && c.Message != "" {
+		return fmt.Sprintf("%s %q: %s", kind, name, c.Message)
+	}
+	return fmt.Sprintf("%s %q is not Ready", kind, name)
+}

@@ -1,0 +1,99 @@
+package reconcile
+
+import (
+	"context"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// connect asks the agent how it is, what it offers, and whether its exports serve.
+func (r *Agents) connect(ctx context.Context, pa *v1alpha1.PillarAgent, s status) {
+	client, health := r.health(ctx, pa, s)
+	if client == nil || !connected(pa) {
+		s.unknown(v1alpha1.ExportsReady, v1alpha1.ReasonAgentNotConnected, "the agent's state cannot be read")
+		return
+	}
+	pa.Status.AgentVersion = health.Version
+	caps, err := client.Capabilities(ctx)
+	if err != nil {
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, "read capabilities: "+err.Error())
+		s.unknown(v1alpha1.ExportsReady, v1alpha1.ReasonAgentNotConnected, "the agent's state cannot be read")
+		return
+	}
+	offer(pa, caps)
+	r.exports(ctx, pa, s, client, health)
+}
+
+// health sets AgentConnected. A nil client means that nobody was asked.
+func (r *Agents) health(ctx context.Context, pa *v1alpha1.PillarAgent, s status) (*agentrpc.Client, agentrpc.Health) {
+	if pa.Status.ResolvedAddress == "" {
+		if pa.Spec.NodeRef != nil && !isTrue(pa.Status.Conditions, v1alpha1.NodeExists) {
+			s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAddressNotResolved, "node "+pa.Spec.NodeRef.Name+" does not exist")
+		}
+		return nil, agentrpc.Health{}
+	}
+	client, err := r.pool.Client(pa)
+	if err != nil {
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, err.Error())
+		return nil, agentrpc.Health{}
+	}
+	health, err := client.Health(ctx)
+	switch {
+	case err != nil:
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, err.Error())
+	case !health.Serving:
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAgentUnhealthy, "the agent says it is not serving")
+	case degraded(health) != "":
+		s.yes(v1alpha1.AgentConnected, v1alpha1.ReasonAgentDegraded, degraded(health))
+	default:
+		s.yes(v1alpha1.AgentConnected, v1alpha1.ReasonDialed, "plaintext")
+	}
+	return client, health
+}
+
+// degraded names the subsystems that do not work, or is empty.
+func degraded(h agentrpc.Health) string {
+	var parts []string
+	for _, sub := range h.Subsystems {
+		if sub.Healthy {
+			continue
+		}
+		name := sub.Name
+		if sub.Pool != "" {
+			name += " " + sub.Pool
+		}
+		parts = append(parts, name+": "+sub.Message)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// offer copies what the agent can serve now.
+func offer(pa *v1alpha1.PillarAgent, caps agentrpc.Capabilities) {
+	c := &v1alpha1.AgentCapabilities{}
+	for _, b := range caps.Backends {
+		c.Backends = append(c.Backends, string(b))
+	}
+	for _, p := range caps.Protocols {
+		c.Protocols = append(c.Protocols, string(p))
+	}
+	pa.Status.Capabilities = c
+	pa.Status.DiscoveredPools = nil
+	for _, p := range caps.Pools {
+		pa.Status.DiscoveredPools = append(pa.Status.DiscoveredPools, discovered(p))
+	}
+}
+
+func discovered(p storage.Pool) v1alpha1.DiscoveredPool {
+	d := v1alpha1.DiscoveredPool{Name: p.Name, Type: p.Type, ThinPool: p.ThinPool, ParentDataset: p.Parent}
+	if p.Type == "zfs" {
+		d.VolumeType = v1alpha1.ZFSVolumeTypeZvol
+	}
+	d.Total = resource.NewQuantity(p.Capacity.Total, resource.BinarySI)
+	d.Available = resource.NewQuantity(p.Capacity.Available, resource.BinarySI)
+	return d
+}
