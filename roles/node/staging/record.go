@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/pillar-csi/pillar/roles/node/attach"
@@ -114,6 +115,35 @@ func (r *Records) Remove(volumeID string) error {
 		return fmt.Errorf("stage record of %s: %w", volumeID, err)
 	}
 	return nil
+}
+
+// Claimant answers a volume that is recorded as staged from s, or "". An unusable record
+// could be the one: it is an error.
+func (r *Records) Claimant(s attach.Source) (string, error) {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return "", fmt.Errorf("list stage records: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(r.dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // unstaged meanwhile
+		}
+		if err != nil {
+			return "", fmt.Errorf("list stage records: %w", err)
+		}
+		var rec Record
+		if err := json.Unmarshal(data, &rec); err != nil {
+			return "", fmt.Errorf("stage record %s is unusable: %w", e.Name(), err)
+		}
+		if rec.Protocol == s.Protocol && rec.NVMe != nil && rec.NVMe.SubsysNQN == s.NVMe.SubsysNQN {
+			return rec.VolumeID, nil
+		}
+	}
+	return "", nil
 }
 
 func (r *Records) path(volumeID string) string {
