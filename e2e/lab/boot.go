@@ -25,6 +25,9 @@ import (
 // many times that when other work has the processors.
 const bootWait = 3 * time.Minute
 
+// killWait is how long a killed guest's processes may take to end: they free its memory.
+const killWait = 20 * time.Second
+
 // newGuest prepares a guest's directory, disks and tap.
 func newGuest(l *Lab, spec GuestSpec) (*Guest, error) {
 	ip := net.ParseIP(spec.Address).To4()
@@ -82,6 +85,11 @@ func (g *Guest) launch(console *os.File) error {
 	if g.life != nil && g.life.Err() == nil {
 		return errors.New("it runs already")
 	}
+	disks, err := g.lockDisks()
+	defer closeAll(disks)
+	if err != nil {
+		return err
+	}
 	argv, env, err := g.lab.kind.command(g)
 	if err != nil {
 		return err
@@ -90,6 +98,7 @@ func (g *Guest) launch(console *os.File) error {
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Dir = g.dir
 	cmd.Stdout, cmd.Stderr = console, console
+	cmd.ExtraFiles = disks
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -162,13 +171,30 @@ func (g *Guest) Kill() error {
 	if g.cmd == nil {
 		return nil
 	}
-	if err := syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := killGroup(g.cmd.Process.Pid); err != nil {
 		return fmt.Errorf("kill %s: %w", g.Spec.Name, err)
 	}
 	<-g.life.Done()
 	g.cmd = nil
 	g.lab.printf("%s: killed", g.Spec.Name)
 	return nil
+}
+
+// killGroup kills a process group and returns when none of it is left: its helpers, too, hold
+// the disks and the tap.
+func killGroup(pid int) error {
+	for start := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		err := syscall.Kill(-pid, syscall.SIGKILL)
+		if errors.Is(err, syscall.ESRCH) {
+			return nil
+		}
+		if err == nil && time.Since(start) > killWait {
+			err = errors.New("processes survive SIGKILL")
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // Reboot syncs the guest's disks, then is Kill and Start.

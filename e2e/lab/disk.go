@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // varSize is the size of a guest's /var: containerd's images and snapshots; sparse.
@@ -34,6 +35,32 @@ func (g *Guest) makeDisks() error {
 		g.Disks = append(g.Disks, g.lab.kind.device(i+1))
 	}
 	return nil
+}
+
+// lockDisks opens the guest's images with a lock. The guest's process inherits the files, so the
+// locks last exactly as long as it. User-mode Linux itself locks a disk only while something in
+// the guest has it open.
+func (g *Guest) lockDisks() (files []*os.File, err error) {
+	for _, image := range g.images {
+		f, err := os.OpenFile(image, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the copy-on-write file of a first boot
+		}
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			return files, fmt.Errorf("disk %s is another guest's: %w", image, err)
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 // spareDisk returns the image of a spare disk given as a size or a path.

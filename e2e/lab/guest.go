@@ -143,17 +143,17 @@ func (g *Guest) during(ctx context.Context, act func(context.Context) error) err
 	return nil
 }
 
-// Cut takes the guest off the network at its tap: the guest sees a silent network, and the
+// Cut takes the guest's tap off the bridge: the guest sees a silent network, and the
 // agent cannot be reached either. Heal ends it.
 func (g *Guest) Cut() error {
 	g.lab.printf("%s: network cut", g.Spec.Name)
-	return setTap(g.tap, false)
+	return plug(g.tap, false)
 }
 
 // Heal puts the guest back on the network.
 func (g *Guest) Heal() error {
 	g.lab.printf("%s: network healed", g.Spec.Name)
-	return setTap(g.tap, true)
+	return plug(g.tap, true)
 }
 
 // Alive reports whether the guest's process runs.

@@ -15,18 +15,14 @@ func makeTap(name string) error {
 	if err := removeTap(name); err != nil {
 		return err
 	}
-	bridge, err := netlink.LinkByName(namespace.Bridge)
-	if err != nil {
-		return fmt.Errorf("bridge %s: %w", namespace.Bridge, err)
-	}
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
 	if err := netlink.LinkAdd(tap); err != nil {
 		return fmt.Errorf("make tap %s: %w", name, err)
 	}
-	if err := netlink.LinkSetMaster(tap, bridge); err != nil {
-		return fmt.Errorf("add %s to %s: %w", name, namespace.Bridge, err)
+	if err := netlink.LinkSetUp(tap); err != nil {
+		return fmt.Errorf("switch on tap %s: %w", name, err)
 	}
-	return setTap(name, true)
+	return plug(name, true)
 }
 
 func removeTap(name string) error {
@@ -40,15 +36,21 @@ func removeTap(name string) error {
 	return netlink.LinkDel(tap)
 }
 
-func setTap(name string, up bool) error {
+// plug joins a tap to the lab's bridge or takes it off. The tap itself stays on: user-mode Linux
+// gives up its network card for good when a write to the tap fails.
+func plug(name string, in bool) error {
 	tap, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("tap %s: %w", name, err)
 	}
-	if up {
-		return netlink.LinkSetUp(tap)
+	if !in {
+		return netlink.LinkSetNoMaster(tap)
 	}
-	return netlink.LinkSetDown(tap)
+	bridge, err := netlink.LinkByName(namespace.Bridge)
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", namespace.Bridge, err)
+	}
+	return netlink.LinkSetMaster(tap, bridge)
 }
 
 // macAddress gives each address of the lab's network its own card.

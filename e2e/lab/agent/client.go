@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -96,13 +98,21 @@ func (c *Client) Shell(ctx context.Context, in io.Reader, out io.Writer, term st
 	return err
 }
 
+// dial connects within dialWait. "No route to host" is the late answer to a question (ARP) asked
+// when the guest was still down or cut off, so it is asked again.
 func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
-	if c.Dial != nil {
-		return c.Dial(ctx, network, address)
+	dial := c.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
 	}
-	return (&net.Dialer{}).DialContext(ctx, network, address)
+	for {
+		conn, err := dial(ctx, network, address)
+		if !errors.Is(err, syscall.EHOSTUNREACH) || ctx.Err() != nil {
+			return conn, err
+		}
+	}
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {

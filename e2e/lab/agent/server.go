@@ -36,7 +36,11 @@ func (s *Server) Handler() http.Handler {
 // leaves behind would hold a pipe, and the answer, open.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	var c Command
-	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+	body, err := io.ReadAll(r.Body) // to its end: only then does the server watch for the caller going away
+	if err == nil {
+		err = json.Unmarshal(body, &c)
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
