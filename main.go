@@ -15,7 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pillar-csi/pillar/roles/agent"
+	"github.com/pillar-csi/pillar/roles/controller"
 	"github.com/pillar-csi/pillar/roles/modprobe"
+	"github.com/pillar-csi/pillar/roles/node"
 	"github.com/pillar-csi/pillar/roles/version"
 )
 
@@ -29,6 +32,9 @@ func main() {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
+		controller.Command(),
+		agent.Command(),
+		node.Command(),
 		modprobe.Command(),
 		version.Command(),
 	)
