@@ -1,0 +1,223 @@
+package nvmet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pillar-csi/pillar/storage/host"
+	"github.com/pillar-csi/pillar/storage/host/hosttest"
+	"github.com/pillar-csi/pillar/transport"
+	"github.com/pillar-csi/pillar/transport/nvmf"
+	"golang.org/x/sys/unix"
+)
+
+var loopback = transport.Portal{Address: "127.0.0.1", Port: 4420}
+
+// session is a target and two hosts in one kernel, over the loopback device.
+type session struct {
+	t            *testing.T
+	ctx          context.Context
+	target       *Target
+	first, other *nvmf.Host
+	disk         string
+}
+
+// newSession loads the NVMe host with or without native multipath. Without it two hosts of
+// one kernel have devices of their own, as on two machines; with it they would share one.
+func newSession(t *testing.T, multipath string) *session {
+	hosttest.Need(t, "nvmet", "nvmet_tcp", "nvme_tcp", "bin:modprobe")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	s := &session{t: t, ctx: ctx, disk: hosttest.Disk(t, 0), target: kernelTarget(t)}
+	for _, argv := range [][]string{{"-r", "nvme_tcp", "nvme_fabrics", "nvme_core"}, {"nvme_core", "multipath=" + multipath}, {"nvme_tcp"}} {
+		if _, err := (host.Exec{}).Run(ctx, "modprobe", argv...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.first = nvmf.New("", nvmf.Config{HostNQN: host1, HostID: strings.TrimPrefix(host1, "nqn.2014-08.org.nvmexpress:uuid:")})
+	s.other = nvmf.New("", nvmf.Config{HostNQN: host2, HostID: strings.TrimPrefix(host2, "nqn.2014-08.org.nvmexpress:uuid:")})
+	t.Cleanup(func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		first := make(chan error) // with native multipath each waits for the device both have
+		go func() { first <- s.first.Detach(end, nqn) }()
+		must(t, errors.Join(s.other.Detach(end, nqn), <-first, s.target.Unexport(end, volume, s.disk)))
+	})
+	return s
+}
+
+func (s *session) export(hosts ...string) {
+	s.t.Helper()
+	e := transport.Export{Kind: transport.NVMeTCP, Volume: volume, DevicePath: s.disk, Portal: loopback, ACL: true, Initiators: hosts}
+	if _, err := s.target.Export(s.ctx, e, hold); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// hold is the agent's claim.
+func hold(device string) (func() error, error) {
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	return func() error { return unix.Close(fd) }, err
+}
+
+func (s *session) attach(h *nvmf.Host) (nvmf.Device, error) {
+	return h.Attach(s.ctx, nvmf.Target{NQN: nqn, Portal: loopback, CtrlLossTmo: new(60), ReconnectDelay: new(1)})
+}
+
+func (s *session) mustAttach(h *nvmf.Host) nvmf.Device {
+	s.t.Helper()
+	dev, err := s.attach(h)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return dev
+}
+
+const blockSize = 4096
+
+// pattern is one aligned block full of b, for O_DIRECT.
+func pattern(b byte) []byte {
+	mem, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	copy(mem, bytes.Repeat([]byte{b}, blockSize))
+	return mem
+}
+
+func (s *session) open(path string) *os.File {
+	s.t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// block reads one block past every cache.
+func (s *session) block(path string) byte {
+	s.t.Helper()
+	f, buf := s.open(path), pattern(0)
+	defer f.Close()
+	if _, err := f.ReadAt(buf, 0); err != nil {
+		s.t.Fatal(err)
+	}
+	return buf[0]
+}
+
+func TestKernel_session(t *testing.T) {
+	for _, multipath := range []string{"Y", "N"} {
+		t.Run("native multipath "+multipath, func(t *testing.T) {
+			s := newSession(t, multipath)
+			s.export(host1)
+			dev := s.mustAttach(s.first)
+			if !dev.Created || dev.UUID != derive(nqn).UUID {
+				t.Errorf("Attach = %+v, want a new controller and uuid %s", dev, derive(nqn).UUID)
+			}
+			if again := s.mustAttach(s.first); again.Created || again.Path != dev.Path {
+				t.Errorf("second Attach = %+v, want the same device reused", again)
+			}
+			if _, err := s.open(dev.Path).WriteAt(pattern('x'), 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.block(s.disk); got != 'x' {
+				t.Errorf("the disk holds %q, want what was written over NVMe", got)
+			}
+			must(t, s.first.Detach(s.ctx, nqn))
+			if _, err := s.first.Device(s.ctx, nqn); !errors.Is(err, transport.ErrNotFound) {
+				t.Errorf("Device after Detach = %v, want ErrNotFound", err)
+			}
+			if _, err := os.Stat(dev.Path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s after Detach: %v, want it gone", dev.Path, err)
+			}
+			must(t, s.first.Detach(s.ctx, nqn))
+		})
+	}
+}
+
+func TestKernel_unlistedHost(t *testing.T) {
+	s := newSession(t, "Y")
+	s.export(host1)
+	if _, err := s.attach(s.other); !errors.Is(err, unix.EIO) {
+		t.Errorf("Attach of an unlisted host = %v, want EIO", err)
+	}
+	must(t, s.target.Allow(s.ctx, volume, s.disk, host2))
+	s.mustAttach(s.other)
+}
+
+// A target built anew under a connected host is the same to it: it reconnects, and I/O
+// that waited goes through.
+func TestKernel_rebuiltTarget(t *testing.T) {
+	s := newSession(t, "Y")
+	s.export(host1)
+	dev := s.mustAttach(s.first)
+	f := s.open(dev.Path)
+	must(t, s.target.Unexport(s.ctx, volume, s.disk))
+	s.export(host1)
+	if _, err := f.WriteAt(pattern('y'), 0); err != nil {
+		t.Errorf("write over the rebuilt target: %v", err)
+	}
+	now, err := s.first.Device(s.ctx, nqn)
+	dev.Created = false
+	if err != nil || now != dev {
+		t.Errorf("device after the rebuild is %+v, %v, want %+v", now, err, dev)
+	}
+}
+
+// write writes blocks without a pause until one fails; count is of those that were done.
+func write(f *os.File, count *atomic.Int64) error {
+	for n := byte(0); ; n++ {
+		if _, err := f.WriteAt(pattern(n), 0); err != nil {
+			return err
+		}
+		count.Add(1)
+	}
+}
+
+// A host that is denied while it writes can write no more once Deny has returned, and
+// never again; another host's device lives on.
+func TestKernel_deniedWriter(t *testing.T) {
+	s := newSession(t, "N")
+	s.export(host1, host2)
+	writer, reader := s.mustAttach(s.first), s.mustAttach(s.other)
+	var count atomic.Int64
+	done := make(chan error, 1)
+	f := s.open(writer.Path)
+	go func() { done <- write(f, &count) }()
+	for count.Load() < 100 {
+		time.Sleep(time.Millisecond)
+	}
+	start := time.Now()
+	must(t, s.target.Deny(s.ctx, volume, s.disk, host1, hold))
+	t.Logf("denied within %v, after %d writes", time.Since(start), count.Load())
+	disk := s.open(s.disk)
+	if _, err := disk.WriteAt(pattern('!'), 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if got := s.block(s.disk); got != '!' {
+			t.Fatalf("the disk reads %q: the denied host wrote", got)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if got := s.block(reader.Path); got != '!' {
+		t.Errorf("the other host reads %q", got)
+	}
+	now, err := s.other.Device(s.ctx, nqn)
+	reader.Created = false
+	if err != nil || now != reader {
+		t.Errorf("the other host's device is %+v, %v, want %+v", now, err, reader)
+	}
+	must(t, s.target.Deny(s.ctx, volume, s.disk, host1, hold))
+	must(t, s.first.Detach(s.ctx, nqn))
+	if err := <-done; err == nil {
+		t.Error("the denied writer ended without an error")
+	}
+}
