@@ -1,0 +1,146 @@
+//go:build lab
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
+)
+
+func keyOf(o client.Object) types.NamespacedName { return client.ObjectKeyFromObject(o) }
+
+// TestWorker_killed: while a worker is dead its volume stays its own (B-94, B-504), and after
+// the reboot the same pod goes on with its data (B-314).
+func TestWorker_killed(t *testing.T) {
+	ctx := begin(t)
+	claim(ctx, t, "survivor", "64Mi")
+	volume := bound(ctx, t, "survivor")
+	pod(ctx, t, "steady", "survivor", "worker-1")
+	running(ctx, t, "steady")
+	sum := sh(ctx, t, "steady", "head -c 1048576 /dev/urandom > /data/x; sync; sha256sum /data/x")
+
+	worker := world.workers[0].Guest
+	if err := worker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	refusedElsewhere(ctx, t, volume, "worker-2")
+	if err := worker.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := world.WaitNode(ctx, "worker-1", "True"); err != nil {
+		t.Fatal(err)
+	}
+	again(ctx, t, "steady")
+	if got := sh(ctx, t, "steady", "sha256sum /data/x"); got != sum {
+		t.Errorf("after the reboot: %q, before: %q", got, sum)
+	}
+	drop(ctx, t, []string{"steady"}, []string{"survivor"})
+	nothingLeft(ctx, t)
+}
+
+// again waits until a pod that ran before a reboot has been restarted and is ready.
+func again(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	p := podNamed(name)
+	err := world.Until(ctx, p, func() (bool, error) {
+		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].Ready &&
+			p.Status.ContainerStatuses[0].RestartCount > 0, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refusedElsewhere asks for the volume on a second node, as the attach-detach controller
+// would, and wants the specified refusal.
+func refusedElsewhere(ctx context.Context, t *testing.T, volume, node string) {
+	t.Helper()
+	a := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "second-" + node},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: "pillar-csi.bhyoo.com", NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+	}
+	if err := world.Objects.Create(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	err := world.Until(ctx, a, func() (bool, error) {
+		if a.Status.Attached {
+			return false, errors.New("the volume was attached to a second node")
+		}
+		e := a.Status.AttachError
+		return e != nil && strings.Contains(e.Message, "FailedPrecondition") &&
+			strings.Contains(e.Message, "is published to another node"), nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	gone(ctx, t, a)
+}
+
+// TestPublish_secondNode: a live holder is not disturbed by a second attach.
+func TestPublish_secondNode(t *testing.T) {
+	ctx := begin(t)
+	claim(ctx, t, "held", "64Mi")
+	volume := bound(ctx, t, "held")
+	pod(ctx, t, "holder", "held", "worker-1")
+	running(ctx, t, "holder")
+	refusedElsewhere(ctx, t, volume, "worker-2")
+	sh(ctx, t, "holder", "echo still mine > /data/y; sync")
+	drop(ctx, t, []string{"holder"}, []string{"held"})
+	nothingLeft(ctx, t)
+}
+
+// TestFence_wrongToken: the agent refuses a call of another lifecycle, an older generation
+// and none at all, and nothing changes (B-161, B-168, B-171).
+func TestFence_wrongToken(t *testing.T) {
+	ctx := begin(t)
+	claim(ctx, t, "fenced", "64Mi")
+	volume := bound(ctx, t, "fenced")
+	agent, err := agentrpc.Dial("10.66.0.11:9500", agentrpc.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	uid, err := lifecycle(ctx, volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := storage.VolumeID{Pool: vg, Name: volume}
+	for name, token := range map[string]fencing.Token{
+		"another lifecycle": {UID: "11111111-2222-3333-4444-555555555555", Generation: 99},
+		"an old generation": {UID: uid, Generation: 1},
+		"no token":          {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := agent.UnexportVolume(ctx, token, storage.LVMLV, transport.NVMeTCP, id); !errors.Is(err, fencing.ErrStale) {
+				t.Errorf("UnexportVolume(%s, %+v) = %v, want a fencing rejection", id, token, err)
+			}
+			if err := agent.DeleteVolume(ctx, token, storage.LVMLV, id); !errors.Is(err, fencing.ErrStale) {
+				t.Errorf("DeleteVolume(%s, %+v) = %v, want a fencing rejection", id, token, err)
+			}
+		})
+	}
+	pod(ctx, t, "user", "fenced", "worker-1")
+	running(ctx, t, "user")
+	drop(ctx, t, []string{"user"}, []string{"fenced"})
+	nothingLeft(ctx, t)
+}
+
+// lifecycle answers the UID of a volume's record.
+func lifecycle(ctx context.Context, volume string) (string, error) {
+	pvs := stateNamed(volume)
+	err := world.Objects.Get(ctx, keyOf(pvs), pvs)
+	return string(pvs.GetUID()), err
+}

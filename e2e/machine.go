@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/pillar-csi/pillar/e2e/lab"
+)
+
+// Where pillar keeps what must survive on the machines (deploy.md 1.3).
+const (
+	MarksDir   = "/var/lib/pillar-csi/agent/generations"
+	RecordsDir = "/var/lib/pillar-csi/node"
+)
+
+// Storage looks at a storage node.
+type Storage struct{ Guest *lab.Guest }
+
+// MakeVG makes a volume group on the node's first spare disk, as its owner would have long
+// before pillar came.
+func (s Storage) MakeVG(ctx context.Context, vg string) error {
+	_, err := s.Guest.Exec(ctx, fmt.Sprintf(
+		"export DM_DISABLE_UDEV=1; vgs %[1]s >/dev/null 2>&1 || vgcreate -y %[1]s %[2]s", vg, s.Guest.Disks[0]))
+	return err
+}
+
+// LVs are the names of the logical volumes of a volume group.
+func (s Storage) LVs(ctx context.Context, vg string) ([]string, error) {
+	return lines(s.Guest.Exec(ctx, "DM_DISABLE_UDEV=1 lvs --noheadings -o lv_name "+vg+" 2>/dev/null"))
+}
+
+// Subsystems are the NVMe subsystems the kernel target has.
+func (s Storage) Subsystems(ctx context.Context) ([]string, error) {
+	return lines(s.Guest.Exec(ctx, "ls /sys/kernel/config/nvmet/subsystems 2>/dev/null || true"))
+}
+
+// AllowedHosts are the host NQNs a subsystem admits.
+func (s Storage) AllowedHosts(ctx context.Context, nqn string) ([]string, error) {
+	return lines(s.Guest.Exec(ctx, "ls /sys/kernel/config/nvmet/subsystems/"+nqn+"/allowed_hosts"))
+}
+
+// Left says what a storage node still holds of pillar's volumes; nothing is no error. The
+// fencing marks stay by design: they are what stops a stale controller for ever.
+func (s Storage) Left(ctx context.Context, vg string) error {
+	lvs, err := s.LVs(ctx, vg)
+	if err != nil {
+		return err
+	}
+	subsystems, err := s.Subsystems(ctx)
+	if err != nil {
+		return err
+	}
+	return left(s.Guest, map[string][]string{"logical volumes": lvs, "NVMe subsystems": subsystems})
+}
+
+// Worker looks at a node that runs pods.
+type Worker struct{ Guest *lab.Guest }
+
+// Controllers are the NQNs of the NVMe controllers the kernel is connected to.
+func (w Worker) Controllers(ctx context.Context) ([]string, error) {
+	return lines(w.Guest.Exec(ctx, "cat /sys/class/nvme/nvme*/subsysnqn 2>/dev/null || true"))
+}
+
+// Mounts are the mount table lines of pillar's volumes: NVMe devices and everything staged
+// or published below the kubelet's directories for our driver.
+func (w Worker) Mounts(ctx context.Context) ([]string, error) {
+	return lines(w.Guest.Exec(ctx, `grep -E '/dev/nvme|plugins/kubernetes.io/csi/pillar-csi' /proc/mounts || true`))
+}
+
+// Records are the node plugin's stage records.
+func (w Worker) Records(ctx context.Context) ([]string, error) {
+	return lines(w.Guest.Exec(ctx, "ls "+RecordsDir+"/*.json 2>/dev/null || true"))
+}
+
+// Left says what a worker still holds of pillar's volumes; nothing is no error.
+func (w Worker) Left(ctx context.Context) error {
+	found := map[string][]string{}
+	for what, look := range map[string]func(context.Context) ([]string, error){
+		"NVMe controllers": w.Controllers, "mounts": w.Mounts, "stage records": w.Records,
+	} {
+		got, err := look(ctx)
+		if err != nil {
+			return err
+		}
+		found[what] = got
+	}
+	return left(w.Guest, found)
+}
+
+func left(g *lab.Guest, found map[string][]string) error {
+	var all []string
+	for what, names := range found {
+		if len(names) > 0 {
+			all = append(all, fmt.Sprintf("%s: %s", what, strings.Join(names, ", ")))
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("left on %s: %s", g.Spec.Name, strings.Join(all, "; "))
+	}
+	return nil
+}
+
+// lines splits a command's output into its non-empty lines, trimmed.
+func lines(out string, err error) ([]string, error) {
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for line := range strings.Lines(out) {
+		if line = strings.TrimSpace(line); line != "" {
+			all = append(all, line)
+		}
+	}
+	return all, nil
+}
