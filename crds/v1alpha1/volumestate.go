@@ -15,7 +15,6 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Protocol",type=string,JSONPath=`.spec.protocolType`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.lvmSource.logicalVolumeUUID`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.recovery) || !has(self.spec.recovery.newVolumeUID) || !has(self.metadata.uid) || self.spec.recovery.newVolumeUID == self.metadata.uid",message="recovery.newVolumeUID must be the object's own UID"
 type PillarVolumeState struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -149,6 +148,8 @@ type Recovery struct {
 	Source        LVMSource `json:"source"`
 	// +kubebuilder:validation:Minimum=0
 	NewGeneration int64 `json:"newGeneration"`
+	// Must equal the object's own UID; the controller checks it, because CEL cannot see
+	// metadata.uid.
 	// +kubebuilder:validation:MinLength=1
 	// +optional
 	NewVolumeUID string `json:"newVolumeUID,omitempty"`

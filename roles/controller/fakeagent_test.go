@@ -1,0 +1,210 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
+)
+
+// fakeAgent is an agent whose disks and exports are maps. Fencing is the real one.
+type fakeAgent struct {
+	agentpb.UnimplementedAgentServiceServer
+	fence   *fencing.Store
+	address string
+
+	mu      sync.Mutex
+	gated   bool
+	volumes map[string]int64            // agent volume ID -> bytes
+	exports map[string]transport.Export // agent volume ID -> export
+	creates int                         // backends ever made
+	fail    map[string]error            // RPC -> what it answers before any effect
+	calls   []string                    // "<RPC> <generation>"
+}
+
+func startFakeAgent(t *testing.T) *fakeAgent {
+	t.Helper()
+	fence, err := fencing.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &fakeAgent{
+		fence: fence, address: listener.Addr().String(),
+		volumes: map[string]int64{}, exports: map[string]transport.Export{}, fail: map[string]error{},
+	}
+	server := grpc.NewServer()
+	agentpb.RegisterAgentServiceServer(server, a)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return a
+}
+
+// do runs one fenced change, as the real agent does.
+func (a *fakeAgent) do(ctx context.Context, rpc, volume string, t *agentpb.FenceToken, op fencing.Op, gated bool, act func() error) error {
+	a.mu.Lock()
+	a.calls = append(a.calls, fmt.Sprintf("%s g%d", rpc, t.GetGeneration()))
+	err := a.fail[rpc]
+	if gated && a.gated {
+		err = fmt.Errorf("export restore pending: %w", agentrpc.ErrUnavailable)
+	}
+	a.mu.Unlock()
+	if err != nil {
+		return agentrpc.Status(err)
+	}
+	_, err = a.fence.Do(ctx, volume, agentrpc.Token(t), op, func(context.Context) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return act()
+	})
+	return agentrpc.Status(err)
+}
+
+func (a *fakeAgent) HealthCheck(context.Context, *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &agentpb.HealthCheckResponse{Version: "test", Serving: true, ExportsGated: a.gated}, agentrpc.Status(a.fail["HealthCheck"])
+}
+
+func (a *fakeAgent) GetCapabilities(context.Context, *agentpb.GetCapabilitiesRequest) (*agentpb.GetCapabilitiesResponse, error) {
+	return &agentpb.GetCapabilitiesResponse{
+		Backends: []string{"lvm-lv"}, Protocols: []string{"nvmeof-tcp"},
+		Pools: []*agentpb.DiscoveredPool{agentrpc.Pool(storage.Pool{
+			Name: "vg0", Type: "lvm", Capacity: storage.Capacity{Total: 10 << 30, Available: 8 << 30},
+		})},
+	}, nil
+}
+
+func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeRequest) (*agentpb.CreateVolumeResponse, error) {
+	spec, err := agentrpc.Spec(r)
+	if err != nil {
+		return nil, agentrpc.Status(err)
+	}
+	const extent = 4 << 20
+	size := (spec.Bytes + extent - 1) / extent * extent
+	err = a.do(ctx, "CreateVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Grant, Create: true}, false, func() error {
+		if have, ok := a.volumes[r.VolumeId]; ok && have != size {
+			return fmt.Errorf("%s has %d bytes: %w", r.VolumeId, have, storage.ErrConflict)
+		} else if ok {
+			return nil
+		}
+		if size > 8<<30 {
+			return storage.ErrNoSpace
+		}
+		a.creates++
+		a.volumes[r.VolumeId] = size
+		return nil
+	})
+	return &agentpb.CreateVolumeResponse{SizeBytes: size, DevicePath: "/dev/" + r.VolumeId}, err
+}
+
+func (a *fakeAgent) DeleteVolume(ctx context.Context, r *agentpb.DeleteVolumeRequest) (*agentpb.DeleteVolumeResponse, error) {
+	err := a.do(ctx, "DeleteVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Destroy, Delete: true}, false, func() error {
+		delete(a.volumes, r.VolumeId)
+		return nil
+	})
+	return &agentpb.DeleteVolumeResponse{}, err
+}
+
+func (a *fakeAgent) ExportVolume(ctx context.Context, r *agentpb.ExportVolumeRequest) (*agentpb.ExportVolumeResponse, error) {
+	e, err := agentrpc.Export(r.VolumeId, r.Export)
+	if err != nil {
+		return nil, agentrpc.Status(err)
+	}
+	err = a.do(ctx, "ExportVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Grant}, true, func() error {
+		a.exports[r.VolumeId] = e
+		return nil
+	})
+	nqn := targetPrefix + targetSuffix(r.VolumeId)
+	return &agentpb.ExportVolumeResponse{Export: agentrpc.ExportInfo(transport.Target{ID: nqn, Portal: e.Portal, Ref: nqn, Enabled: true, ACL: e.ACL})}, err
+}
+
+func (a *fakeAgent) UnexportVolume(ctx context.Context, r *agentpb.UnexportVolumeRequest) (*agentpb.UnexportVolumeResponse, error) {
+	err := a.do(ctx, "UnexportVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Revoke}, false, func() error {
+		delete(a.exports, r.VolumeId)
+		return nil
+	})
+	return &agentpb.UnexportVolumeResponse{}, err
+}
+
+func (a *fakeAgent) AllowInitiator(ctx context.Context, r *agentpb.AllowInitiatorRequest) (*agentpb.AllowInitiatorResponse, error) {
+	err := a.do(ctx, "AllowInitiator", r.VolumeId, r.Token, fencing.Op{Class: fencing.Grant}, true, func() error {
+		e, ok := a.exports[r.VolumeId]
+		if !ok {
+			return transport.ErrNotFound
+		}
+		if r.AclEnabled && !slices.Contains(e.Initiators, r.InitiatorId) {
+			e.Initiators = append(slices.Clone(e.Initiators), r.InitiatorId)
+		}
+		a.exports[r.VolumeId] = e
+		return nil
+	})
+	return &agentpb.AllowInitiatorResponse{}, err
+}
+
+func (a *fakeAgent) DenyInitiator(ctx context.Context, r *agentpb.DenyInitiatorRequest) (*agentpb.DenyInitiatorResponse, error) {
+	err := a.do(ctx, "DenyInitiator", r.VolumeId, r.Token, fencing.Op{Class: fencing.Revoke}, false, func() error {
+		e := a.exports[r.VolumeId]
+		e.Initiators = slices.DeleteFunc(slices.Clone(e.Initiators), func(id string) bool { return id == r.InitiatorId })
+		a.exports[r.VolumeId] = e
+		return nil
+	})
+	return &agentpb.DenyInitiatorResponse{}, err
+}
+
+func (a *fakeAgent) ReconcileState(ctx context.Context, r *agentpb.ReconcileStateRequest) (*agentpb.ReconcileStateResponse, error) {
+	resp := &agentpb.ReconcileStateResponse{}
+	for _, item := range r.Items {
+		e, err := agentrpc.Export(item.VolumeId, item.Export)
+		if err == nil {
+			_, err = a.fence.Do(ctx, item.VolumeId, agentrpc.Token(item.Token), fencing.Op{Class: fencing.Grant}, func(context.Context) error {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.exports[item.VolumeId] = e
+				return nil
+			})
+		}
+		resp.Results = append(resp.Results, agentrpc.Result(item.VolumeId, err))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls = append(a.calls, fmt.Sprintf("ReconcileState complete=%t items=%d", r.Complete, len(r.Items)))
+	a.gated = a.gated && !r.Complete
+	return resp, nil
+}
+
+// have answers the agent's volumes and exports, sorted, and how many backends were made.
+func (a *fakeAgent) have() (volumes, exports []string, creates int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(maps.Keys(a.volumes)), slices.Sorted(maps.Keys(a.exports)), a.creates
+}
+
+// take answers the calls since the last take.
+func (a *fakeAgent) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	calls := a.calls
+	a.calls = nil
+	return calls
+}
+
+func (a *fakeAgent) set(change func(*fakeAgent)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(a)
+}
