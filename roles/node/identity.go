@@ -40,7 +40,7 @@ func readNVMe(root host.Root) (nvmeIdentity, error) {
 		{root.Path("etc/nvme/hostnqn"), "nqn.2014-08.org.nvmexpress:uuid:" + fresh.String(), &id.HostNQN,
 			func(s string) error { _, err := transport.ParseNQN(s); return err }},
 		{root.Path("etc/nvme/hostid"), fresh.String(), &id.HostID,
-			func(s string) error { _, err := uuid.Parse(s); return err }},
+			func(s string) error { return uuid.Validate(s) }},
 	}
 	for _, f := range files {
 		if *f.to, err = readOrMake(f.path, f.fresh); err == nil {

@@ -73,7 +73,7 @@ func TestMountBindUnmount(t *testing.T) {
 	}
 	table := threadTable(t)
 	entry, _ := table.At(staging).Top()
-	if got := len(table.Like(entry)); got != 3 {
+	if got := len(table.Device(entry.Major, entry.Minor)); got != 3 {
 		t.Errorf("%d mounts show the filesystem, want 3", got)
 	}
 	if top, ok := table.At(ro).Top(); !ok || !top.ReadOnly {

@@ -81,11 +81,6 @@ func (t Table) Device(major, minor uint32) Table {
 	return t.where(func(e Entry) bool { return e.Major == major && e.Minor == minor })
 }
 
-// Like answers the mounts that show the same as e, e among them.
-func (t Table) Like(e Entry) Table {
-	return t.where(e.Same)
-}
-
 // Except answers the mounts that are not at path.
 func (t Table) Except(path string) Table {
 	path = filepath.Clean(path)

@@ -44,7 +44,6 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	staging, _ := table.At("/k/staging").Top()
 	tests := map[string]struct {
 		got  Table
 		want []int
@@ -53,7 +52,6 @@ func TestTable(t *testing.T) {
 		"not a mount point":         {table.At("/k"), nil},
 		"path with a space":         {table.At("/k/pods/a/sub path"), []int{34}},
 		"by device":                 {table.Device(259, 3), []int{30, 31, 33, 34}},
-		"same root of same device":  {table.Like(staging), []int{30, 31, 33}},
 		"but not at one path":       {table.Device(259, 3).Except("/k/staging"), []int{31, 33, 34}},
 		"device nobody has mounted": {table.Device(259, 4), nil},
 	}
