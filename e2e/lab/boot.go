@@ -243,10 +243,13 @@ func (g *Guest) shares() []share {
 	return list
 }
 
+// bootDirs are the directories guestinit mounts on before the guest has its root.
+var bootDirs = []string{"dev", "proc", "low", "modules", "layer", "new"}
+
 // writeBootFiles makes the directory a guest's kernel boots from: init, its configuration and the
 // directories it mounts on.
 func writeBootFiles(dir, init string, config agent.Boot) error {
-	for _, sub := range []string{"dev", "proc", "low", "modules", "layer", "new"} {
+	for _, sub := range bootDirs {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return err
 		}

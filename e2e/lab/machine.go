@@ -23,6 +23,8 @@ func newMachine(ctx context.Context, kind Kind, cache *artifacts.Cache) (machine
 	switch kind {
 	case UML:
 		return newUML(ctx, cache)
+	case QEMU:
+		return newQEMU(ctx, cache)
 	default:
 		return nil, fmt.Errorf("unknown kind %q, want %s or %s", kind, UML, QEMU)
 	}

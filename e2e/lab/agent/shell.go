@@ -31,7 +31,7 @@ func (s *Server) shell(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: terminal\r\n\r\n")
-	cmd := exec.Command("/bin/bash", "-l")
+	cmd := exec.Command("/bin/bash")
 	cmd.Dir, cmd.Env = "/root", append([]string{"TERM=" + r.Header.Get(termHeader)}, s.Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

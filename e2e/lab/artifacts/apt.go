@@ -157,7 +157,13 @@ func (c *Cache) deb(ctx context.Context, spec string) (string, error) {
 	}
 	defer os.RemoveAll(tmp)
 	if _, err := a.get(ctx, tmp, "download", spec); err != nil {
-		return "", err
+		c.printf("the package indexes may be old, fetching them again")
+		if _, err := a.get(ctx, tmp, "update"); err != nil {
+			return "", err
+		}
+		if _, err := a.get(ctx, tmp, "download", spec); err != nil {
+			return "", err
+		}
 	}
 	got, err := filepath.Glob(filepath.Join(tmp, name+"_*.deb"))
 	if err != nil || len(got) != 1 {

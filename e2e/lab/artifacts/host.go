@@ -15,7 +15,7 @@ var HostPackages = []string{
 }
 
 // QEMUPackages are needed on the machine for the QEMU kind only.
-var QEMUPackages = []string{"qemu-system-x86", "zstd"}
+var QEMUPackages = []string{"qemu-system-x86"}
 
 // InstallHost installs those of the packages that are missing, after saying which. Without
 // root it says what is missing and what to type.
