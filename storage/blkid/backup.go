@@ -1,6 +1,6 @@
 package blkid
 
-// backups lists copies that filesystems keep of their superblock. They are asked when no
+// backups lists copies that a device's owner keeps of its superblock. They are asked when no
 // signature was found although the first MiB is not zero: a filesystem whose start was
 // damaged must not pass for blank. A first MiB of zeros is how a backend hands out space
 // it has used before; copies left there by the former volume mean nothing.
@@ -9,6 +9,7 @@ func backups(size int64) []signature {
 		{name: "ext4 (only a backup superblock)", at: fixed(extBackups...), magic: "\x53\xef"},
 		{name: "xfs (only a backup superblock)", at: xfsBackups, magic: "XFSB"},
 		{name: "btrfs (only a backup superblock)", at: fixed(64<<20+0x40, 256<<30+0x40), magic: "_BHRfS_M"},
+		{name: "crypto_LUKS (only the second header)", at: fixed(0x100000, 0x200000, 0x400000), magic: luks2Second},
 	}
 }
 

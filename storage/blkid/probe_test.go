@@ -57,7 +57,7 @@ func TestProbe_Signatures(t *testing.T) {
 		"LVM label in sector 1":    {map[int64]string{512: "LABELONE"}, size, "LVM2_member"},
 		"LVM label in sector 3":    {map[int64]string{1536: "LABELONE"}, size, "LVM2_member"},
 		"LUKS":                     {map[int64]string{0: "LUKS\xba\xbe\x00\x01"}, size, "crypto_LUKS"},
-		"LUKS2 second header only": {map[int64]string{0x400000: "SKUL\xba\xbe"}, size, "crypto_LUKS"},
+		"LUKS2 second header only": {map[int64]string{0x4000: "SKUL\xba\xbe"}, size, "crypto_LUKS"},
 		"md 0.90":                  {map[int64]string{size - 65536: "\xfc\x4e\x2b\xa9"}, size, "linux_raid_member"},
 		"md 0.90, odd size":        {map[int64]string{size - 65536: "\xfc\x4e\x2b\xa9"}, size + 5*512, "linux_raid_member"},
 		"md 1.0":                   {map[int64]string{size - 8192: "\xfc\x4e\x2b\xa9"}, size, "linux_raid_member"},
@@ -102,6 +102,7 @@ func TestProbe_Backups(t *testing.T) {
 		"ext4 with a broken start":     {map[int64]string{4096: "gdt", 32768*4096 + 0x38: "\x53\xef"}, "ext4 (only a backup superblock)"},
 		"xfs with a broken start":      {map[int64]string{512: "XAGF", size / 4: "XFSB"}, "xfs (only a backup superblock)"},
 		"btrfs with a broken start":    {map[int64]string{0: "junk", 64*mib + 64: "_BHRfS_M"}, "btrfs (only a backup superblock)"},
+		"LUKS2 with a broken start":    {map[int64]string{0: "junk", 0x400000: "SKUL\xba\xbe"}, "crypto_LUKS (only the second header)"},
 		"space used before, now wiped": {map[int64]string{32768*4096 + 0x38: "\x53\xef"}, "blank"},
 	}
 	for name, tc := range tests {
@@ -139,7 +140,7 @@ func TestProbe_Unknown(t *testing.T) {
 		"end of the head unreadable":   {sparse{size: size, fail: covers(mib - 1)}, size, eio},
 		"start of the tail unreadable": {sparse{size: size, fail: covers(size - mib)}, size, eio},
 		"last sector unreadable":       {sparse{size: size, fail: covers(size - 1)}, size, eio},
-		"a place in the middle":        {sparse{size: size, fail: covers(0x400000)}, size, eio},
+		"a place in the middle":        {sparse{size: size, fail: covers(1 << 20)}, size, eio},
 		"two things at once":           {sparse{size: size, at: map[int64]string{0: "XFSB", 4096: "\xfc\x4e\x2b\xa9"}}, size, ErrAmbiguous},
 		"unreadable backup":            {sparse{size: size, at: map[int64]string{0: "junk"}, fail: covers(8193<<10 + 0x38)}, size, eio},
 	}

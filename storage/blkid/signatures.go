@@ -50,7 +50,7 @@ var filesystems = []signature{
 var members = []signature{
 	{name: "LVM2_member", at: fixed(0, 512, 1024, 1536), magic: "LABELONE"},
 	{name: "crypto_LUKS", at: fixed(0), magic: "LUKS\xba\xbe"},
-	{name: "crypto_LUKS", at: fixed(luks2Secondary...), magic: "SKUL\xba\xbe"},
+	{name: "crypto_LUKS", at: fixed(luks2Secondary...), magic: luks2Second},
 	{name: "linux_raid_member", at: mdOffsets, magic: "\xfc\x4e\x2b\xa9"},
 	{name: "linux_raid_member", at: mdOffsets, magic: "\xa9\x2b\x4e\xfc"}, // 0.90 is host-endian
 	{name: "isw_raid_member", at: fromEnd(1024), magic: "Intel Raid ISM Cfg Sig. "},
@@ -80,8 +80,11 @@ var partitionTables = []signature{
 	{name: "bsd", at: fixed(64, 512), magic: "\x57\x45\x56\x82"},
 }
 
-// luks2Secondary is where the second LUKS2 header may be (LUKS2 on-disk format 2.1).
-var luks2Secondary = []int64{0x4000, 0x8000, 0x10000, 0x20000, 0x40000, 0x80000, 0x100000, 0x200000, 0x400000}
+// luks2Secondary is where the second LUKS2 header may be (LUKS2 on-disk format 2.1), as far
+// as the first MiB reaches; backups has the rest.
+var luks2Secondary = []int64{0x4000, 0x8000, 0x10000, 0x20000, 0x40000, 0x80000}
+
+const luks2Second = "SKUL\xba\xbe"
 
 func slicesOf(tables ...[]signature) []signature {
 	var all []signature
