@@ -17,7 +17,7 @@ func (s *Server) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeS
 	if err := required("volume_id", id); err != nil {
 		return nil, err
 	}
-	if err := path("volume_path", at); err != nil {
+	if err := required("volume_path", at); err != nil {
 		return nil, err
 	}
 	usage, err := s.usage(ctx, id, at)
