@@ -198,7 +198,8 @@ func (s *subsystem) enable(ctx context.Context, device string, hold transport.Ho
 
 // Link makes the prepared volume reachable: it finds or makes the port of the portal and
 // links the subsystem into it. A volume that was not prepared is transport.ErrNotFound; a
-// live port that cannot serve the request is transport.ErrPrecondition.
+// live port that cannot serve the request is transport.ErrPrecondition. A link into another
+// port stays: hosts may be connected there.
 func (t *Target) Link(ctx context.Context, e transport.Export) (transport.Target, error) {
 	p, err := parse(e)
 	if err != nil {
