@@ -121,36 +121,38 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 	case errors.Is(err, storage.ErrNotFound) && size > vg.free:
 		return storage.Volume{}, fmt.Errorf("%w: %d bytes needed, %d free in volume group %s", storage.ErrNoSpace, size, vg.free, g.cfg.VolumeGroup)
 	case errors.Is(err, storage.ErrNotFound):
-		err = g.make(ctx, s.ID.Name, size)
-	case err == nil && (!lv.linear() || lv.size != size):
-		err = fmt.Errorf("%w: as %s of %d bytes, asked for linear of %d", storage.ErrConflict, lv.layout, lv.size, size)
-	}
-	if err != nil {
+		return g.make(ctx, s.ID.Name, size)
+	case err != nil:
 		return storage.Volume{}, err
+	case !lv.linear() || lv.size != size:
+		return storage.Volume{}, fmt.Errorf("%w: as %s of %d bytes, asked for linear of %d", storage.ErrConflict, lv.layout, lv.size, size)
+	default:
+		return g.activate(ctx, s.ID.Name)
 	}
-	return g.activate(ctx, s.ID.Name)
 }
 
 // make makes a new LV and takes its tag away once nothing of an earlier one shows.
-func (g *Group) make(ctx context.Context, name string, size int64) error {
+func (g *Group) make(ctx context.Context, name string, size int64) (storage.Volume, error) {
 	_, err := g.lvm(ctx, "lvcreate", "--yes", "--type", "linear", "--activate", "y",
 		"--wipesignatures", "y", "--zero", "y", "--addtag", incompleteTag,
 		"--size", fmt.Sprintf("%db", size), "--name", name, g.cfg.VolumeGroup)
 	if err != nil {
-		return groupMissing(err)
+		return storage.Volume{}, groupMissing(err)
 	}
 	lv, err := g.find(ctx, name)
 	if err != nil {
-		return err
+		return storage.Volume{}, err
 	}
 	if lv.size != size || !lv.incomplete() {
-		return fmt.Errorf("lvcreate made %d bytes with tags %q, asked for %d and %s", lv.size, lv.tags, size, incompleteTag)
+		return storage.Volume{}, fmt.Errorf("lvcreate made %d bytes with tags %q, asked for %d and %s", lv.size, lv.tags, size, incompleteTag)
 	}
 	if err := g.wipe(lv); err != nil {
-		return err
+		return storage.Volume{}, err
 	}
-	_, err = g.lvm(ctx, "lvchange", "--deltag", incompleteTag, g.target(name))
-	return err
+	if _, err := g.lvm(ctx, "lvchange", "--deltag", incompleteTag, g.target(name)); err != nil {
+		return storage.Volume{}, err
+	}
+	return g.volume(lv), nil
 }
 
 // Inspect implements storage.Backend. An LV of any kind occupies the name, also one that

@@ -2,6 +2,9 @@
 
 package crashpoint
 
+// Enabled tells whether this binary can be crashed.
+const Enabled = false
+
 // Before marks the moment just before an effect.
 func Before(kind, what string) {}
 

@@ -9,6 +9,9 @@ import (
 	"syscall"
 )
 
+// Enabled tells whether this binary can be crashed.
+const Enabled = true
+
 var (
 	mu    sync.Mutex
 	count int
