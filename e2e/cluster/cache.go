@@ -2,97 +2,92 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
+	"runtime"
 
-	"golang.org/x/sys/unix"
+	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 )
 
-// sayEvery is how often a long step repeats what it is doing; the lab promises a line at
-// least every 10 s.
-const sayEvery = 8 * time.Second
+// artifactSet is what a cluster needs of the lab's cache.
+type artifactSet struct {
+	cache  *artifacts.Cache
+	repo   string // root of the checkout
+	tools  string // folder of Tools
+	images string // folder with a layout tar per image
+	binary string // the product, built from the checkout
+	closed string // folder with pillar's image, binary included; empty means: mount the binary
+}
 
-// cacheFolder makes and answers a folder of the lab's cache: PILLAR_LAB_CACHE, else
-// ~/.cache/pillar-lab.
-func cacheFolder(name string) (string, error) {
-	base := os.Getenv("PILLAR_LAB_CACHE")
-	if base == "" {
-		home, err := os.UserCacheDir()
+// openCache answers the lab's cache with progress on standard error, and the root of the
+// checkout around the working directory.
+func openCache() (*artifacts.Cache, string, error) {
+	dir, err := artifacts.Dir()
+	if err != nil {
+		return nil, "", err
+	}
+	repo, err := artifacts.ModuleRoot(".")
+	if err != nil {
+		return nil, "", err
+	}
+	return &artifacts.Cache{Dir: dir, Log: os.Stderr}, repo, nil
+}
+
+// Build makes everything a cluster needs except the node template, which needs a guest. It
+// may download packages and Go modules, so it runs outside of the lab's namespaces.
+func Build(ctx context.Context) error {
+	_, err := build(ctx)
+	return err
+}
+
+func build(ctx context.Context) (*artifactSet, error) {
+	cache, repo, err := openCache()
+	if err != nil {
+		return nil, err
+	}
+	s := &artifactSet{cache: cache, repo: repo}
+	if s.tools, err = Tools(ctx, cache, repo); err != nil {
+		return nil, err
+	}
+	if s.images, err = s.buildImages(ctx); err != nil {
+		return nil, err
+	}
+	if s.binary, err = s.buildPillar(ctx); err != nil {
+		return nil, err
+	}
+	if os.Getenv(imageVar) == "1" {
+		s.closed, err = s.closeImage(ctx)
+	}
+	return s, err
+}
+
+// buildImages answers the folder of layout tars. Their key is every input: the tools'
+// folder and the guests' package tree by name, own files by content.
+func (s *artifactSet) buildImages(ctx context.Context) (string, error) {
+	root, err := s.cache.Root(ctx)
+	if err != nil {
+		return "", err
+	}
+	key := []string{runtime.Version(), filepath.Base(s.tools), filepath.Base(root), fmt.Sprint(recipes, busyboxImage, pillarImage)}
+	for _, pattern := range []string{"go.mod", "deploy/image/*", "e2e/cluster/images.go", "e2e/cluster/closure.go", "e2e/cluster/oci/*.go", "e2e/cluster/programs/*/*.go"} {
+		files, err := filepath.Glob(filepath.Join(s.repo, pattern))
 		if err != nil {
-			return "", fmt.Errorf("lab cache: %w", err)
+			return "", err
 		}
-		base = filepath.Join(home, "pillar-lab")
-	}
-	dir := filepath.Join(base, name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("lab cache: %w", err)
-	}
-	return dir, nil
-}
-
-// repository answers the root of the checkout: the nearest parent of the working directory
-// whose go.mod is pillar's own.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
-	}
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err == nil && strings.HasPrefix(string(data), "module github.com/pillar-csi/pillar\n") {
-			return dir, nil
-		}
-	}
-	return "", errors.New("find the repository: no go.mod of pillar above the working directory")
-}
-
-// lock takes an exclusive lock on a file until the answered function is called or the
-// process ends. While another process holds it, say is told.
-func lock(ctx context.Context, path string, say func(string)) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	got := make(chan error, 1)
-	go func() { got <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
-	select {
-	case err = <-got:
-	case <-time.After(100 * time.Millisecond):
-		done := tell(say, "waiting for another build, which holds "+path)
-		defer done()
-		select {
-		case err = <-got:
-		case <-ctx.Done():
-			err = ctx.Err() // the goroutine ends with the other holder; it keeps only f
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-	}
-	return func() { f.Close() }, nil
-}
-
-// tell says what begins now, and repeats it with the time spent until done is called.
-func tell(say func(string), what string) (done func()) {
-	start := time.Now()
-	say(what)
-	stop, gone := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(gone)
-		tick := time.NewTicker(sayEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				say(fmt.Sprintf("%s: %d s", what, int(time.Since(start).Seconds())))
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				return "", fmt.Errorf("key of the images: %w", err)
 			}
+			key = append(key, f, string(data))
 		}
-	}()
-	return func() { close(stop); <-gone }
+	}
+	return s.cache.Get(ctx, artifacts.Artifact{
+		Name: "images", Why: "container images of the sidecars, the tools of pillar's image, busybox", Key: key,
+		Make: func(ctx context.Context, dir string, step func(string, ...any)) error {
+			b := &imageBuilder{cache: s.cache, repo: s.repo, tools: s.tools, root: root, dir: dir}
+			return b.all(ctx, step)
+		},
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // serviceRange holds the addresses of Services; its first one is the API server's.
@@ -62,35 +64,49 @@ func (l layout) url() string {
 // for a test that needs a real API server and no nodes. State, keys and logs go to dir.
 // It returns once the API server is ready; the caller stops it.
 func StartControlPlane(ctx context.Context, dir string) (*ControlPlane, error) {
+	cache, repo, err := openCache()
+	if err != nil {
+		return nil, err
+	}
+	bin, err := Tools(ctx, cache, repo)
+	if err != nil {
+		return nil, err
+	}
 	ports, err := freePorts(3)
 	if err != nil {
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
 	loopback := net.IPv4(127, 0, 0, 1)
-	return startControlPlane(ctx, dir, layout{
+	c, err := newControlPlane(dir, layout{
 		bind: loopback, reach: loopback, port: ports[0], etcd: [2]int{ports[1], ports[2]},
-	}, func(string) {})
-}
-
-func startControlPlane(ctx context.Context, dir string, at layout, say func(string)) (*ControlPlane, error) {
-	bin, err := Tools(ctx, say)
+	})
 	if err != nil {
 		return nil, err
 	}
+	return c, c.start(ctx, bin)
+}
+
+// newControlPlane writes keys and kubeconfigs of a control plane that start will run.
+func newControlPlane(dir string, at layout) (*ControlPlane, error) {
 	c := &ControlPlane{dir: dir, layout: at}
-	err = c.start(ctx, bin)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start control plane: %w", err), c.Stop(ctx))
+	if err := c.prepare(); err != nil {
+		return nil, fmt.Errorf("prepare control plane: %w", err)
 	}
 	return c, nil
 }
 
+// start runs the programs of folder bin and returns when the API server is ready. After
+// an error nothing runs.
 func (c *ControlPlane) start(ctx context.Context, bin string) error {
+	if err := c.startAll(ctx, bin); err != nil {
+		return errors.Join(fmt.Errorf("start control plane: %w", err), c.Stop(ctx))
+	}
+	return nil
+}
+
+func (c *ControlPlane) startAll(ctx context.Context, bin string) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	if err := c.prepare(); err != nil {
-		return err
-	}
 	if err := c.run(bin, "etcd", c.etcdFlags()); err != nil {
 		return err
 	}
@@ -145,7 +161,7 @@ func (c *ControlPlane) clients() (err error) {
 	if c.dynamic, err = dynamic.NewForConfig(c.Config); err != nil {
 		return err
 	}
-	c.Objects, err = client.NewWithWatch(c.Config, client.Options{}) // its mapper asks when first used
+	c.Objects, err = client.NewWithWatch(c.Config, client.Options{Log: logr.New(log.NullLogSink{})})
 	return err
 }
 

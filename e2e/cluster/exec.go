@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +22,25 @@ func (c *ControlPlane) Logs(ctx context.Context, namespace, pod, container strin
 		return "", fmt.Errorf("logs of %s/%s %s: %w", namespace, pod, container, err)
 	}
 	return string(data), nil
+}
+
+// WaitLog follows a container's log until a line contains the text, and answers that line.
+func (c *ControlPlane) WaitLog(ctx context.Context, namespace, pod, container, text string) (string, error) {
+	options := &corev1.PodLogOptions{Container: container, Follow: true}
+	stream, err := c.Client.CoreV1().Pods(namespace).GetLogs(pod, options).Stream(ctx)
+	if err != nil {
+		return "", fmt.Errorf("logs of %s/%s %s: %w", namespace, pod, container, err)
+	}
+	defer stream.Close()
+	last := ""
+	lines := bufio.NewScanner(stream)
+	for lines.Scan() {
+		if last = lines.Text(); strings.Contains(last, text) {
+			return last, nil
+		}
+	}
+	return "", fmt.Errorf("wait for %q in the log of %s/%s: %w; last line: %s",
+		text, namespace, pod, errors.Join(ctx.Err(), lines.Err(), io.ErrUnexpectedEOF), last)
 }
 
 // Exec runs a program in a container and answers its output, standard error included. A

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/pillar-csi/pillar/e2e/lab/namespace"
 )
 
 // stopWait is how long a program may take to end after SIGTERM before it is killed.
@@ -26,7 +28,7 @@ type process struct {
 }
 
 // start runs a program in the background, its output in dir/NAME.log. The program dies
-// with this process, however that ends.
+// with this process or, inside a lab, with the lab, which may be kept.
 func start(dir, path string, args ...string) (*process, error) {
 	p := &process{name: filepath.Base(path), done: make(chan struct{})}
 	p.log = filepath.Join(dir, p.name+".log")
@@ -37,7 +39,10 @@ func start(dir, path string, args ...string) (*process, error) {
 	defer log.Close()
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Getenv(namespace.RunVar) == "" { // a lab's namespaces end all that is in them
+		p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}

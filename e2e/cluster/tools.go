@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 )
 
 // kubernetesVersion is the version tools/go.mod requires of k8s.io/kubernetes; the
@@ -37,85 +37,45 @@ var programs = []program{
 	{"etcd", "go.etcd.io/etcd/server/v3", "the API server's database"},
 }
 
-// Tools answers the folder with the programs of tools/go.mod and builds what is missing.
-// The folder is keyed by go.mod, go.sum and the Go version. A second caller waits for the
-// first; a killed build leaves no half-written program. say gets a line before each
-// program and at least every 10 s while one builds.
-func Tools(ctx context.Context, say func(string)) (string, error) {
-	root, err := repository()
-	if err != nil {
-		return "", err
-	}
-	module := filepath.Join(root, "e2e", "cluster", "tools")
-	key, err := toolsKey(module)
-	if err != nil {
-		return "", err
-	}
-	dir, err := cacheFolder("k8s-" + key)
-	if err != nil {
-		return "", err
-	}
-	if len(missing(dir)) == 0 {
-		return dir, nil
-	}
-	unlock, err := lock(ctx, dir+".lock", say)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	for _, p := range missing(dir) {
-		if err := p.build(ctx, module, dir, say); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
-}
-
-func toolsKey(module string) (string, error) {
-	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH)
+// Tools answers the folder with the programs of tools/go.mod and builds them first if they
+// are not in the cache; repo is the root of the checkout. Its key is go.mod, go.sum and the Go version.
+func Tools(ctx context.Context, cache *artifacts.Cache, repo string) (string, error) {
+	module := filepath.Join(repo, "e2e", "cluster", "tools")
+	key := []string{runtime.Version(), runtime.GOARCH, kubernetesVersion}
 	for _, name := range []string{"go.mod", "go.sum"} {
 		data, err := os.ReadFile(filepath.Join(module, name))
 		if err != nil {
 			return "", fmt.Errorf("key of the cluster's programs: %w", err)
 		}
-		sum.Write(data)
+		key = append(key, string(data))
 	}
-	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+	return cache.Get(ctx, artifacts.Artifact{
+		Name: "k8s", Why: "Kubernetes, etcd and CSI sidecars from Go modules, about 10 minutes the first time", Key: key,
+		Make: func(ctx context.Context, dir string, step func(string, ...any)) error {
+			for i, p := range programs {
+				step("building %s (%d of %d): %s", p.name, i+1, len(programs), p.why)
+				if err := p.build(ctx, module, dir); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
 }
 
-func missing(dir string) []program {
-	var out []program
-	for _, p := range programs {
-		if _, err := os.Stat(filepath.Join(dir, p.name)); err != nil {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func (p program) build(ctx context.Context, module, dir string, say func(string)) error {
-	done := tell(say, fmt.Sprintf("building %s %s (%s)", p.name, kubernetesVersionOf(p), p.why))
-	defer done()
-	tmp := filepath.Join(dir, "."+p.name)
+func (p program) build(ctx context.Context, module, dir string) error {
 	version := "-X k8s.io/component-base/version."
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags",
-		"-s -w "+version+"gitVersion="+kubernetesVersion+" "+version+"gitMajor=1 "+version+"gitMinor=37",
-		"-o", tmp, p.pkg)
-	cmd.Dir = module
+	return goBuild(ctx, module, filepath.Join(dir, p.name), p.pkg,
+		"-s -w "+version+"gitVersion="+kubernetesVersion+" "+version+"gitMajor=1 "+version+"gitMinor=37")
+}
+
+// goBuild builds a static program of the Go module in dir.
+func goBuild(ctx context.Context, dir, out, pkg, ldflags string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", ldflags, "-o", out, pkg)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", p.name, errors.Join(ctx.Err(), err), strings.TrimSpace(string(out)))
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, p.name)); err != nil {
-		return fmt.Errorf("build %s: %w", p.name, err)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, errors.Join(ctx.Err(), err), strings.TrimSpace(string(said)))
 	}
 	return nil
-}
-
-func kubernetesVersionOf(p program) string {
-	if strings.HasPrefix(p.pkg, "k8s.io/kubernetes/") {
-		return kubernetesVersion
-	}
-	return "as pinned in e2e/cluster/tools/go.mod"
 }
