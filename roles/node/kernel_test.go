@@ -180,36 +180,51 @@ func need(t *testing.T) { hosttest.Need(t, "nvmet", "nvmet_tcp", "nvme_tcp", "bi
 
 func TestKernel_Filesystem(t *testing.T) {
 	need(t)
-	hosttest.NoLeaks(t)
-	w := newWorker(t, hosttest.Disk(t, 0))
-	for round := range 2 {
-		w.must(w.stage(writer))
-		w.must(w.stage(writer))
-		w.must(w.publish(writer, "pod", false))
+	hosttest.Need(t, "ext4", "xfs", "bin:mkfs.xfs")
+	for _, fstype := range []string{"ext4", "xfs"} {
+		t.Run(fstype, func(t *testing.T) {
+			hosttest.NoLeaks(t)
+			w := newWorker(t, hosttest.Disk(t, 0))
+			for round := range 2 {
+				w.stageTwice(fstype)
+				if round == 0 {
+					w.must(os.WriteFile(w.podPath("pod/data"), []byte("from the first round"), 0o600))
+				}
+				if got, err := os.ReadFile(w.podPath("pod/data")); err != nil || string(got) != "from the first round" {
+					t.Errorf("round %d: the pod reads %q, %v", round, got, err)
+				}
+				w.checkRefusals()
+				w.checkStats()
+				for range 2 {
+					w.must(errors.Join(w.unpublish("pod"), w.unpublish("pod2")))
+				}
+				w.must(errors.Join(w.unstage(), w.unstage()))
+				w.nothingLeft()
+			}
+		})
+	}
+}
+
+// stageTwice stages, publishes for one pod and read-only for another, each call twice.
+func (w *worker) stageTwice(fstype string) {
+	w.t.Helper()
+	for range 2 {
+		w.must(w.stage(writer, attach.Prefix+"fs-type", fstype))
 		w.must(w.publish(writer, "pod", false))
 		w.must(w.publish(writer, "pod2", true))
-		file := w.podPath("pod/data")
-		if round == 0 {
-			w.must(os.WriteFile(file, []byte("from the first round"), 0o600))
-		}
-		if got, err := os.ReadFile(file); err != nil || string(got) != "from the first round" {
-			t.Errorf("round %d: the pod reads %q, %v", round, got, err)
-		}
-		if err := os.WriteFile(w.podPath("pod2/x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
-			t.Errorf("write through the read-only target = %v, want EROFS", err)
-		}
-		if err := w.publish(writer, "pod2", false); csiserve.CodeOf(err) != csiserve.AlreadyExists {
-			t.Errorf("publish where a read-only bind is = %v, want AlreadyExists", err)
-		}
-		if err := w.unstage(); csiserve.CodeOf(err) != csiserve.FailedPrecondition {
-			t.Errorf("unstage while published = %v, want FailedPrecondition", err)
-		}
-		w.checkStats()
-		for range 2 {
-			w.must(errors.Join(w.unpublish("pod"), w.unpublish("pod2")))
-		}
-		w.must(errors.Join(w.unstage(), w.unstage()))
-		w.nothingLeft()
+	}
+}
+
+func (w *worker) checkRefusals() {
+	w.t.Helper()
+	if err := os.WriteFile(w.podPath("pod2/x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+		w.t.Errorf("write through the read-only target = %v, want EROFS", err)
+	}
+	if err := w.publish(writer, "pod2", false); csiserve.CodeOf(err) != csiserve.AlreadyExists {
+		w.t.Errorf("publish where a read-only bind is = %v, want AlreadyExists", err)
+	}
+	if err := w.unstage(); csiserve.CodeOf(err) != csiserve.FailedPrecondition {
+		w.t.Errorf("unstage while published = %v, want FailedPrecondition", err)
 	}
 }
 

@@ -62,12 +62,13 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) server() *Server {
 	m.t.Helper()
 	records, err := staging.Open(filepath.Join(m.dir, "state"))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m, err)
+	const profile = "usr/share/xfsprogs/mkfs/lts_5.15.conf"
+	must(m, os.MkdirAll(filepath.Join(m.dir, filepath.Dir(profile)), 0o755))
+	must(m, os.WriteFile(filepath.Join(m.dir, profile), []byte("[metadata]\ncrc=1\n"), 0o600))
 	return &Server{
 		cfg:     Config{Name: "worker-1", Root: host.Root(m.dir), PageSize: 4096},
-		records: records, attach: m, mounts: m, format: filesystem.Tools{Run: m}, probe: m,
+		records: records, attach: m, mounts: m, format: filesystem.Tools{Run: m, Root: host.Root(m.dir)}, probe: m,
 	}
 }
 

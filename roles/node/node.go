@@ -115,7 +115,7 @@ func newServer(root host.Root, name string, records *staging.Records, attacher *
 		records: records,
 		attach:  attacher,
 		mounts:  kernelMounts{root},
-		format:  filesystem.Tools{Run: host.Exec{}},
+		format:  filesystem.Tools{Run: host.Exec{}, Root: root},
 		probe:   kernelProbe{},
 	}
 }

@@ -2,7 +2,7 @@
 // just proven blank. It runs
 //
 //	mkfs.ext4 -F -m0 [user options] DEVICE
-//	mkfs.xfs -c options=/usr/share/xfsprogs/mkfs/lts_5.15.conf [user options] DEVICE
+//	mkfs.xfs [/usr/share/xfsprogs/mkfs/lts_5.15.conf as flags] [user options] DEVICE
 //
 // and probes again afterwards: what mkfs claims to have made must be there.
 package filesystem
@@ -16,9 +16,6 @@ import (
 	"github.com/pillar-csi/pillar/storage/blkid"
 	"github.com/pillar-csi/pillar/storage/host"
 )
-
-// xfsProfile is the on-disk format every supported kernel mounts; xfsprogs ships it.
-const xfsProfile = "/usr/share/xfsprogs/mkfs/lts_5.15.conf"
 
 // Device is an open block device. Reads must come from the device, not from a cache
 // older than the last write to it.
@@ -37,7 +34,8 @@ type Want struct {
 
 // Tools runs mkfs.
 type Tools struct {
-	Run host.Runner
+	Run  host.Runner
+	Root host.Root // where xfsprogs keeps its profiles
 }
 
 // Prepare makes sure that dev holds a filesystem of the wanted type, formats it if it is
@@ -65,7 +63,11 @@ func (t Tools) Prepare(ctx context.Context, dev Device, want Want) (formatted bo
 
 // format runs mkfs and looks at the result.
 func (t Tools) format(ctx context.Context, dev Device, want Want) error {
-	argv := append(defaults(want.Type), want.Options...)
+	argv, err := t.defaults(want)
+	if err != nil {
+		return err
+	}
+	argv = append(argv, want.Options...)
 	if _, err := t.Run.Run(ctx, "mkfs."+want.Type, append(argv, dev.Path())...); err != nil {
 		return fmt.Errorf("format %s: %w", dev.Path(), err)
 	}
@@ -80,9 +82,9 @@ func (t Tools) format(ctx context.Context, dev Device, want Want) error {
 }
 
 // defaults come before the user's options (api.md 10.2).
-func defaults(fstype string) []string {
-	if fstype == "xfs" {
-		return []string{"-c", "options=" + xfsProfile}
+func (t Tools) defaults(want Want) ([]string, error) {
+	if want.Type == "xfs" {
+		return t.profileOptions(want.Options)
 	}
-	return []string{"-F", "-m0"}
+	return []string{"-F", "-m0"}, nil
 }

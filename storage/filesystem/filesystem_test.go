@@ -80,7 +80,7 @@ func TestTools_Prepare(t *testing.T) {
 		error error    // nil: success; errAny: any
 	}{
 		"blank, ext4":        {nil, Want{Type: "ext4", Format: true}, mkfs{mark: ext4Mark}, []string{"mkfs.ext4", "-F", "-m0"}, nil},
-		"blank, xfs":         {nil, Want{Type: "xfs", Format: true}, mkfs{mark: xfsMark}, []string{"mkfs.xfs", "-c", "options=" + xfsProfile}, nil},
+		"blank, xfs":         {nil, Want{Type: "xfs", Format: true}, mkfs{mark: xfsMark}, []string{"mkfs.xfs", "-i", "nrext64=0,sparse=1", "-m", "bigtime=1,crc=1,rmapbt=0"}, nil},
 		"user options last":  {nil, Want{Type: "ext4", Format: true, Options: []string{"-m", "5"}}, mkfs{mark: ext4Mark}, []string{"mkfs.ext4", "-F", "-m0", "-m", "5"}, nil},
 		"already there":      {ext4Mark, Want{Type: "ext4", Format: true}, mkfs{}, nil, nil},
 		"another filesystem": {xfsMark, Want{Type: "ext4", Format: true}, mkfs{}, nil, storage.ErrPrecondition},
@@ -95,7 +95,7 @@ func TestTools_Prepare(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			dev := newDisk(t, tc.on)
-			formatted, err := Tools{Run: &tc.tool}.Prepare(t.Context(), dev, tc.want)
+			formatted, err := Tools{Run: &tc.tool, Root: withProfile(t, profileText)}.Prepare(t.Context(), dev, tc.want)
 			if !is(err, tc.error) || formatted != (tc.argv != nil) {
 				t.Errorf("Prepare = %v, %v, want error %v", formatted, err, tc.error)
 			}
