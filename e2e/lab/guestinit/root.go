@@ -30,6 +30,11 @@ func makeRoot(config agent.Boot) error {
 	if err := mount("proc", procDir, "proc", 0, ""); err != nil {
 		return err
 	}
+	if _, err := os.Stat(os.DevNull); err != nil { // the initial ramfs; elsewhere the kernel did it
+		if err := mountDev("/dev"); err != nil {
+			return err
+		}
+	}
 	for _, name := range config.Early {
 		if err := loadModule(filepath.Join(modDir, name)); err != nil {
 			return err
@@ -72,7 +77,6 @@ func overlayRoot() error {
 	return mount("overlay", newDir, "overlay", 0, "lowerdir="+lowDir+",upperdir="+upper+",workdir="+work)
 }
 
-// mountDev mounts devtmpfs; the kernel may have it below /dev already, which does not matter.
 func mountDev(dir string) error { return mount("devtmpfs", dir, "devtmpfs", 0, "mode=755") }
 
 // mountVar mounts the guest's disk. A blank one is formatted and gets the shared root's /var.
