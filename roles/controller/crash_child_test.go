@@ -36,6 +36,7 @@ func serveOnly(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	cfg.QPS = -1 // no client-side pauses
 	scheme, err := Scheme()
 	if err != nil {
 		return err
