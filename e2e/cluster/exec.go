@@ -2,12 +2,12 @@ package cluster
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -43,6 +43,25 @@ func (c *ControlPlane) WaitLog(ctx context.Context, namespace, pod, container, t
 		text, namespace, pod, errors.Join(ctx.Err(), lines.Err(), io.ErrUnexpectedEOF), last)
 }
 
+// output collects two streams that are written at the same time. It is no bytes.Buffer on
+// purpose: io.Copy would use ReadFrom, and two of those lose each other's bytes.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
 // Exec runs a program in a container and answers its output, standard error included. A
 // program that fails is an error that holds its output and, through errors.As, a
 // k8s.io/client-go/util/exec.CodeExitError.
@@ -55,7 +74,7 @@ func (c *ControlPlane) Exec(ctx context.Context, namespace, pod, container strin
 	if err != nil {
 		return "", fmt.Errorf("exec in %s/%s: %w", namespace, pod, err)
 	}
-	var out bytes.Buffer
+	var out output
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &out})
 	if err != nil {
 		return out.String(), fmt.Errorf("exec %s in %s/%s: %w: %s",

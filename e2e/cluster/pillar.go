@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/pillar-csi/pillar/e2e/cluster/oci"
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
@@ -16,8 +18,11 @@ import (
 // see it as /lab/bin/pillar-<hash>, and a changed binary needs no new image.
 const imageVar = "PILLAR_LAB_IMAGE"
 
+// binariesKept is how many binaries of the product stay in the cache.
+const binariesKept = 5
+
 // buildPillar builds the product of the checkout and answers its path in the cache, whose
-// name holds the content's hash. Names of older binaries stay while the folder is small.
+// name holds the content's hash. Only the newest binaries stay there.
 func (s *artifactSet) buildPillar(ctx context.Context) (string, error) {
 	dir := filepath.Join(s.cache.Dir, "pillar")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -39,7 +44,33 @@ func (s *artifactSet) buildPillar(ctx context.Context) (string, error) {
 	}
 	sum := sha256.Sum256(data)
 	path := filepath.Join(dir, "pillar-"+hex.EncodeToString(sum[:])[:12])
-	return path, os.Rename(built, path)
+	if err := os.Rename(built, path); err != nil {
+		return "", err
+	}
+	return path, prune(dir, binariesKept)
+}
+
+// prune removes all but the newest files of a folder. A lab that runs holds its own link.
+func prune(dir string, keep int) error {
+	entries, err := filepath.Glob(filepath.Join(dir, "pillar-*"))
+	if err != nil {
+		return err
+	}
+	age := map[string]time.Time{}
+	for _, e := range entries {
+		info, err := os.Stat(e)
+		if err != nil {
+			return fmt.Errorf("remove old binaries: %w", err)
+		}
+		age[e] = info.ModTime()
+	}
+	slices.SortFunc(entries, func(a, b string) int { return age[b].Compare(age[a]) })
+	for _, e := range entries[min(keep, len(entries)):] {
+		if err := os.Remove(e); err != nil {
+			return fmt.Errorf("remove old binaries: %w", err)
+		}
+	}
+	return nil
 }
 
 // showPillar puts the binary where every guest sees it and answers its path there.
