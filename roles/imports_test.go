@@ -106,6 +106,8 @@ var testModules = map[string]string{
 	"github.com/google/go-cmp":           "differences a reader understands",
 	"github.com/klauspost/compress":      "read kernel modules and packages",
 	"github.com/kubernetes-csi/csi-test": "csi-sanity",
+	"github.com/onsi/ginkgo":             "what csi-sanity is written with",
+	"github.com/onsi/gomega":             "what csi-sanity is written with",
 	"github.com/go-logr":                 "client-go's logger in a lab",
 	"github.com/vishvananda/netlink":     "the lab's bridge and taps",
 	"golang.org/x/term":                  "the lab's shell; colours only on a terminal",
