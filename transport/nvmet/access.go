@@ -41,8 +41,8 @@ func (t *Target) Allow(ctx context.Context, volume, device, hostNQN string) erro
 // port, which cuts all its sessions, and built anew: whatever still runs on behalf of an
 // old session holds the old subsystem, which has no namespace any more. The other hosts
 // reconnect to the new one, same in name and identity. Disabling the namespace while they
-// are connected would not do: they are told, and every other time drop their device (seen
-// on Linux 6.1).
+// are connected would not do: their I/O fails, and they are told and may drop their device
+// (seen on Linux 6.1 and 6.12).
 //
 // The host's link goes last, so that a Deny that broke off is recognised and repeated. A
 // failure to build anew is returned; the next export of the volume completes it.

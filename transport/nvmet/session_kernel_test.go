@@ -35,11 +35,7 @@ func newSession(t *testing.T, multipath string) *session {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	s := &session{t: t, ctx: ctx, disk: hosttest.Disk(t, 0), target: kernelTarget(t)}
-	for _, argv := range [][]string{{"-r", "nvme_tcp", "nvme_fabrics", "nvme_core"}, {"nvme_core", "multipath=" + multipath}, {"nvme_tcp"}} {
-		if _, err := (host.Exec{}).Run(ctx, "modprobe", argv...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.reload(multipath)
 	s.first = nvmf.New("", nvmf.Config{HostNQN: host1, HostID: strings.TrimPrefix(host1, "nqn.2014-08.org.nvmexpress:uuid:")})
 	s.other = nvmf.New("", nvmf.Config{HostNQN: host2, HostID: strings.TrimPrefix(host2, "nqn.2014-08.org.nvmexpress:uuid:")})
 	t.Cleanup(func() {
@@ -50,6 +46,32 @@ func newSession(t *testing.T, multipath string) *session {
 		must(t, errors.Join(s.other.Detach(end, nqn), <-first, s.target.Unexport(end, volume, s.disk)))
 	})
 	return s
+}
+
+// reload loads the host's module anew, whose parameter is fixed after that. The target's
+// uses it (passthru), and goes only without its last object.
+func (s *session) reload(multipath string) {
+	s.t.Helper()
+	for _, kind := range []string{"ports", "hosts"} {
+		dir := s.target.nvmet.Sub(kind)
+		names, err := dir.List()
+		must(s.t, err)
+		for _, name := range names {
+			must(s.t, dir.Sub(name).Rmdir(s.ctx))
+		}
+	}
+	for _, argv := range [][]string{
+		{"-r", "nvme_tcp", "nvme_fabrics", "nvmet_tcp", "nvmet", "nvme_core"},
+		{"nvme_core", "multipath=" + multipath}, {"nvme_tcp"}, {"nvmet_tcp"},
+	} {
+		if _, err := (host.Exec{}).Run(s.ctx, "modprobe", argv...); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("/sys/module/nvme_core/parameters/multipath")
+	if err != nil || string(got) != multipath+"\n" {
+		s.t.Fatalf("native multipath is %q, %v, want %s", got, err, multipath)
+	}
 }
 
 func (s *session) export(hosts ...string) {
@@ -181,16 +203,33 @@ func write(f *os.File, count *atomic.Int64) error {
 	}
 }
 
+// read reads blocks without a pause until one fails or stop is closed.
+func read(f *os.File, stop <-chan struct{}) error {
+	buf := pattern(0)
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		if _, err := f.ReadAt(buf, 0); err != nil {
+			return err
+		}
+	}
+}
+
 // A host that is denied while it writes can write no more once Deny has returned, and
-// never again; another host's device lives on.
+// never again; another host's reads go on without an error, on the same device.
 func TestKernel_deniedWriter(t *testing.T) {
 	s := newSession(t, "N")
 	s.export(host1, host2)
 	writer, reader := s.mustAttach(s.first), s.mustAttach(s.other)
 	var count atomic.Int64
 	done := make(chan error, 1)
-	f := s.open(writer.Path)
+	f, rf := s.open(writer.Path), s.open(reader.Path)
 	go func() { done <- write(f, &count) }()
+	stop, reads := make(chan struct{}), make(chan error, 1)
+	go func() { reads <- read(rf, stop) }()
 	for count.Load() < 100 {
 		time.Sleep(time.Millisecond)
 	}
@@ -207,8 +246,9 @@ func TestKernel_deniedWriter(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if got := s.block(reader.Path); got != '!' {
-		t.Errorf("the other host reads %q", got)
+	close(stop)
+	if err := <-reads; err != nil || s.block(reader.Path) != '!' {
+		t.Errorf("the other host reads %q, %v", s.block(reader.Path), err)
 	}
 	now, err := s.other.Device(s.ctx, nqn)
 	reader.Created = false
