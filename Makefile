@@ -20,7 +20,7 @@ export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build unit check generate lab kernel e2e demo test test-steps bench image \
+.PHONY: help build unit check generate lab kernel api e2e demo test test-steps bench image \
 	lab-shell lab-stop clean-cache
 
 help: ## show this list
@@ -52,17 +52,25 @@ generated:
 		echo 'check: generated files were stale. They are fresh now: look at the diff and commit it.' >&2; exit 1; fi
 
 lab: bin-lab ## test PKG=./transport/nvmet against a real kernel, in a guest
-	$(GO) test -count=1 -exec '$(LAB) exec' $(PKG)
+	$(GO) test -count=1 -tags crashpoints -exec '$(LAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
 
 kernel: bin-lab ## all packages with kernel tests, in guests
 	@pkgs=$$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
 		grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|'); \
-	echo "$(GO) test -exec '$(LAB) exec'" $$pkgs; \
-	$(GO) test -count=1 -exec '$(LAB) exec' $$pkgs
+	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; \
+	$(GO) test -count=1 -tags crashpoints -exec '$(LAB) exec' $$pkgs
 
-e2e: cluster-build ## user stories on a real cluster in guests
-	$(GO) test -c -tags lab -o bin/e2e.test ./e2e
-	cd e2e && $(LAB) enter -- $(CURDIR)/bin/e2e.test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
+api: cluster-build ## the controller against a real API server, crashes included
+	PILLAR_LAB=1 PILLAR_TEST_ASSETS="$$(ls -td '$(CACHE)'/k8s-*/ | head -n 1)" $(GO) test -count=1 -tags crashpoints ./roles/controller/...
+
+# in-lab runs the tests of one folder in a lab, from which nothing can be downloaded.
+in-lab = $(GO) test -c -tags lab -o bin/$(notdir $1).test ./$1 && cd $1 && \
+	$(LAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
+
+e2e: cluster-build ## lab, cluster and user stories on it, RUN=TestName for some
+	$(call in-lab,e2e/lab)
+	$(call in-lab,e2e/cluster)
+	$(call in-lab,e2e)
 
 # One lock for what needs the whole machine. Commands run without its descriptor, so that
 # only this shell holds it.
@@ -77,12 +85,12 @@ demo-steps: cluster-build
 	@$(GO) build -o bin/demo ./e2e/demo
 	@KEEP= $(LAB) enter -- $(CURDIR)/bin/demo $(if $(filter 1,$(KEEP)),-keep)
 
-test: ## everything: check, unit, kernel, e2e; what CI runs
+test: ## everything: check, unit, kernel, api, e2e; what CI runs
 	@$(locked) && $(MAKE) --no-print-directory test-steps 9>&-
 
-test-steps: lab-build check unit kernel e2e
+test-steps: lab-build check unit kernel api e2e
 
-bench: cluster-build ## ratios against a baseline: name, value, unit, goal
+bench: lab-build ## ratios against a baseline: name, value, unit, goal
 	@$(GO) build -o bin/bench ./e2e/bench
 	@$(LAB) enter -- $(CURDIR)/bin/bench
 
