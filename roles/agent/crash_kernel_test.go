@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host/hosttest"
+	"github.com/pillar-csi/pillar/transport"
+)
+
+// The agent is killed before and after every effect of a create. The next one answers the
+// same request with one LV, whatever was left.
+func TestAgent_createCrash_kernel(t *testing.T) {
+	m := newMachine(t)
+	create := func() error {
+		if err := m.start(); err != nil {
+			return err
+		}
+		return m.create(1)
+	}
+	hosttest.EachCrash(t, create, func(t *testing.T) {
+		m := m.in(t)
+		m.mustStart()
+		defer m.stop()
+		m.must(m.create(1))
+		m.wantVolumes(testID.Name)
+		m.must(m.remove(2))
+		m.wantNothing()
+		m.forget()
+	})
+}
+
+// The agent is killed before and after every effect of what follows. The next one gets
+// what a controller sends then: the complete request of the generation that was reached,
+// and the interrupted step once more.
+func TestAgent_lifeCrash_kernel(t *testing.T) {
+	m := newMachine(t)
+	if !hosttest.InChild(t) {
+		m.mustStart()
+		m.must(m.create(1))
+		m.must(m.stop())
+	}
+	life := func() error {
+		if err := m.start(); err != nil {
+			return err
+		}
+		if err := m.restore(); err != nil {
+			return err
+		}
+		return m.steps(2)
+	}
+	hosttest.EachCrash(t, life, func(t *testing.T) {
+		m := m.in(t)
+		reached := max(m.generation(), 2)
+		m.mustStart()
+		if reached < 5 { // later the volume is deleting and not listed
+			it := agentrpc.Item{Token: token(reached), Backend: storage.LVMLV, Export: testExport(hostsAt(reached)...), Ready: true}
+			m.must(m.restore(it))
+			m.wantVolumes(testID.Name)
+			m.wantExport(hostsAt(reached)...)
+		}
+		m.must(m.steps(reached))
+		m.wantNothing()
+		m.must(m.stop())
+
+		m.forget()
+		m.mustStart()
+		m.must(m.create(1))
+		m.must(m.stop())
+	})
+}
+
+// hostsAt answers who is admitted at a generation: the desired export is a function of it.
+func hostsAt(generation int64) []string {
+	if generation == 3 {
+		return []string{host1}
+	}
+	return nil
+}
+
+// steps runs a volume's life after its creation, from a generation on.
+func (m *machine) steps(from int64) error {
+	ctx := context.Background()
+	steps := []struct {
+		generation int64
+		run        func() error
+	}{
+		{2, func() error { return m.export(2) }},
+		{3, func() error {
+			return m.AllowInitiator(ctx, token(3), storage.LVMLV, transport.NVMeTCP, testID, host1, true)
+		}},
+		{4, func() error {
+			return m.DenyInitiator(ctx, token(4), storage.LVMLV, transport.NVMeTCP, testID, host1)
+		}},
+		{5, func() error { return m.unexport(5) }},
+		{5, func() error { return m.remove(5) }},
+	}
+	for _, s := range steps {
+		if s.generation < from {
+			continue
+		}
+		if err := s.run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// in is the same machine in a subtest.
+func (m *machine) in(t *testing.T) *machine {
+	sub := *m
+	sub.t = t
+	return &sub
+}
+
+// generation answers the highest generation an agent admitted, 0 if none.
+func (m *machine) generation() int64 {
+	m.t.Helper()
+	marks, err := fencing.Open(filepath.Join(m.dir, "state/generations"))
+	m.must(err)
+	mark, err := marks.Mark(testID.String())
+	m.must(err)
+	if mark == nil {
+		return 0
+	}
+	return mark.Generation
+}
+
+// forget makes the next lifecycle the first one.
+func (m *machine) forget() {
+	m.t.Helper()
+	m.wipe()
+	if _, err := os.Stat(m.dir); !os.IsNotExist(err) {
+		m.t.Fatalf("%s: %v, want it gone", m.dir, err)
+	}
+}
