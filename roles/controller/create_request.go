@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
@@ -50,6 +51,8 @@ func parseCreate(req *csi.CreateVolumeRequest) (createRequest, error) {
 		return w, csiserve.Invalid("name", "is empty")
 	case strings.Contains(w.name, "/"):
 		return w, csiserve.Invalid("name", fmt.Sprintf("%q contains a slash; choose a name without", w.name))
+	case !objectName(w.name):
+		return w, csiserve.Invalid("name", fmt.Sprintf("%q is no name of a Kubernetes object; use lower-case letters, digits, dash and dot", w.name))
 	case req.GetVolumeContentSource() != nil:
 		return w, csiserve.Invalid("volume_content_source", "volume_content_source is not supported; create an empty volume")
 	}
@@ -67,6 +70,9 @@ func parseCreate(req *csi.CreateVolumeRequest) (createRequest, error) {
 	}
 	return w, w.parameters(req.GetParameters())
 }
+
+// objectName tells whether a record could have the name: it is that of its volume.
+func objectName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 func (w *createRequest) checkSize() error {
 	switch {

@@ -60,7 +60,7 @@ func (s *Server) find(ctx context.Context, volume string) (v *v1alpha1.PillarVol
 		return nil, false, csiserve.Invalid("volume_id", "is empty")
 	}
 	id, ok := parseVolumeID(volume)
-	if !ok {
+	if !ok || !objectName(id.volume.Name) {
 		return nil, false, nil
 	}
 	v, err = s.ledger.Read(ctx, id.volume.Name)

@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 	"github.com/pillar-csi/pillar/storage"
@@ -75,9 +73,6 @@ func checkName(backend storage.BackendType, id storage.VolumeID) error {
 			!strings.HasPrefix(name, "snapshot") && !strings.HasPrefix(name, "pvmove") && !lvInfix.MatchString(name)
 	default:
 		legal = legal && zvolName.MatchString(name)
-	}
-	if len(validation.IsDNS1123Subdomain(name)) > 0 { // the record's name is the volume's
-		return csiserve.Invalid("name", fmt.Sprintf("%q is no name of a Kubernetes object; use lower-case letters, digits, dash and dot", name))
 	}
 	if !legal {
 		return csiserve.Invalid("name", fmt.Sprintf("%q is no legal name of a %s volume; use letters, digits, dash and underscore", name, backend))

@@ -150,7 +150,7 @@ func (r *Agents) wait(name string, ready bool) time.Duration {
 		delete(r.waits, name)
 		return poll
 	}
-	next := min(max(r.waits[name]*3/2, time.Second), notReady)
+	next := min(max(r.waits[name]*5/4, time.Second), notReady)
 	r.waits[name] = next
 	return next
 }

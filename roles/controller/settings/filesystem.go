@@ -1,7 +1,10 @@
 package settings
 
 import (
+	"strings"
+
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/storage/filesystem"
 	"github.com/pillar-csi/pillar/transport"
 )
 
@@ -69,9 +72,9 @@ func (l Layers) classFilesystem() (*v1alpha1.Filesystem, error) {
 	return doc, nil
 }
 
-// checkFilesystem refuses a filesystem the protocol cannot carry and, until the node
-// checks them too, every mkfs option: option lists come from claim authors and reach a
-// root process.
+// checkFilesystem refuses a filesystem the protocol cannot carry, and mkfs options outside
+// of the allow-list: they come from claim authors and reach a root process. The node
+// checks again.
 func checkFilesystem(fs *v1alpha1.Filesystem, kind transport.Kind) error {
 	allowed := []string{v1alpha1.FSTypeExt4, v1alpha1.FSTypeXFS}
 	if kind == transport.NFS {
@@ -80,8 +83,14 @@ func checkFilesystem(fs *v1alpha1.Filesystem, kind transport.Kind) error {
 	if err := oneOf(v1alpha1.FilesystemKey, "fsType", fs.FSType, allowed...); err != nil {
 		return err
 	}
-	if fs.MkfsOptions != nil && len(*fs.MkfsOptions) > 0 {
-		return &FieldError{Key: v1alpha1.FilesystemKey, Path: "mkfsOptions", Why: "is not supported yet", Fix: "remove it"}
+	if fs.MkfsOptions == nil || len(*fs.MkfsOptions) == 0 {
+		return nil
+	}
+	if kind == transport.NFS {
+		return &FieldError{Key: v1alpha1.FilesystemKey, Path: "mkfsOptions", Why: "does not apply to nfs", Fix: "remove it"}
+	}
+	if err := filesystem.CheckOptions(fs.FSType, *fs.MkfsOptions); err != nil {
+		return &FieldError{Key: v1alpha1.FilesystemKey, Path: "mkfsOptions", Value: strings.Join(*fs.MkfsOptions, " "), Why: err.Error()}
 	}
 	return nil
 }

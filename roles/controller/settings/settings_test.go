@@ -116,7 +116,7 @@ func TestResolve_refuses(t *testing.T) {
 		"mode unknown":     {backend("lvm: {provisioningMode: thick}"), "use one of linear, thin"},
 		"fsType unknown":   {filesystem("fsType: zfs"), "fsType is not supported (got zfs)"},
 		"nfs on block":     {filesystem("fsType: nfs"), "use one of ext4, xfs"},
-		"mkfs options":     {filesystem("mkfsOptions: [-m0]"), "mkfsOptions is not supported yet"},
+		"mkfs options":     {filesystem("mkfsOptions: [-d, /etc]"), "mkfs option"},
 		"block volume":     {func(l *Layers) { l.Block = true; l.VolumeDocs.Filesystem = "fsType: ext4" }, "pillar-csi.bhyoo.com/filesystem: does not apply to volumeMode: Block"},
 		"fstype differs": {
 			func(l *Layers) { l.Class, l.FSType, l.ClassDocs.Filesystem = nil, "ext4", "fsType: xfs" },
