@@ -2,7 +2,8 @@
 # role runs. The role is the first argument.
 #
 # Base: Debian 12, because the lab tests its very packages: their closure is the tools
-# layer of the lab's image. Its e2fsprogs 1.47.0 makes no ext4 that Linux 5.15 cannot mount.
+# layer of the lab's image. Its mkfs make nothing that Linux 5.15 cannot mount: ext4 by the
+# defaults of e2fsprogs 1.47.0, XFS by the profile lts_5.15.conf that xfsprogs ships.
 # Nothing in pillar starts a shell; the base still holds one, and a package manager, until
 # the image is cut down to the closure.
 
