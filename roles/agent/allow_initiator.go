@@ -12,17 +12,9 @@ import (
 // AllowInitiator admits one initiator to the volume's export; a missing export is
 // ErrNotFound. With acl off nothing is written but the fencing mark.
 func (s *server) AllowInitiator(ctx context.Context, req *agentpb.AllowInitiatorRequest) (*agentpb.AllowInitiatorResponse, error) {
-	it := agentrpc.Item{Token: agentrpc.Token(req.GetToken()), Backend: storage.BackendType(req.GetBackend())}
-	it.Export = transport.Export{Kind: transport.Kind(req.GetProtocol()), Volume: req.GetVolumeId(), ACL: req.GetAclEnabled()}
-	id, err := storage.ParseVolumeID(req.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.targets.find(it.Export.Kind); err != nil {
-		return nil, err
-	}
-	if _, err := s.volumes.poolOf(it.Backend, id); err != nil {
-		return nil, err
+	it := agentrpc.Item{
+		Token: agentrpc.Token(req.GetToken()), Backend: storage.BackendType(req.GetBackend()),
+		Export: transport.Export{Kind: transport.Kind(req.GetProtocol()), Volume: req.GetVolumeId(), ACL: req.GetAclEnabled()},
 	}
 	if err := s.gate.Allow(ctx, it, req.GetInitiatorId()); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 
 // ExportVolume makes the volume reachable, or answers the equal export that is there.
 func (s *server) ExportVolume(ctx context.Context, req *agentpb.ExportVolumeRequest) (*agentpb.ExportVolumeResponse, error) {
-	it, err := s.item(req.GetToken(), req.GetVolumeId(), req.GetExport())
+	it, err := item(req.GetToken(), req.GetVolumeId(), req.GetExport())
 	if err != nil {
 		return nil, err
 	}
@@ -21,16 +21,8 @@ func (s *server) ExportVolume(ctx context.Context, req *agentpb.ExportVolumeRequ
 	return &agentpb.ExportVolumeResponse{Export: agentrpc.ExportInfo(got)}, nil
 }
 
-// item reads one desired export and checks that its pool is configured.
-func (s *server) item(tok *agentpb.FenceToken, volume string, spec *agentpb.ExportSpec) (agentrpc.Item, error) {
-	it := agentrpc.Item{Token: agentrpc.Token(tok), Backend: storage.BackendType(spec.GetBackend())}
-	id, err := storage.ParseVolumeID(volume)
-	if err != nil {
-		return it, err
-	}
-	if it.Export, err = agentrpc.Export(volume, spec); err != nil {
-		return it, err
-	}
-	_, err = s.volumes.poolOf(it.Backend, id)
-	return it, err
+// item reads one desired export.
+func item(tok *agentpb.FenceToken, volume string, spec *agentpb.ExportSpec) (agentrpc.Item, error) {
+	e, err := agentrpc.Export(volume, spec)
+	return agentrpc.Item{Token: agentrpc.Token(tok), Backend: storage.BackendType(spec.GetBackend()), Export: e}, err
 }

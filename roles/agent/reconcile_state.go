@@ -13,7 +13,7 @@ func (s *server) ReconcileState(ctx context.Context, req *agentpb.ReconcileState
 	var items []agentrpc.Item
 	resp := &agentpb.ReconcileStateResponse{}
 	for _, r := range req.GetItems() {
-		it, err := s.item(r.GetToken(), r.GetVolumeId(), r.GetExport())
+		it, err := item(r.GetToken(), r.GetVolumeId(), r.GetExport())
 		if err != nil {
 			resp.Results = append(resp.Results, agentrpc.Result(r.GetVolumeId(), err))
 			continue

@@ -56,7 +56,8 @@ type Fence interface {
 
 // Volumes finds devices.
 type Volumes interface {
-	// Path answers the path a volume's device has, or would have.
+	// Path answers the path a volume's device has, or would have; ErrNotFound if its pool is
+	// not configured, ErrInvalid if its name is none.
 	Path(backend storage.BackendType, id storage.VolumeID) (string, error)
 	// Device activates the volume and answers its device once it opens, waiting until the
 	// given time for one that is missing.
@@ -129,11 +130,7 @@ func (g *Gate) Allow(ctx context.Context, it agentrpc.Item, initiator string) er
 		return err
 	}
 	return g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
-		path, err := g.volumes.Path(it.Backend, e.id)
-		if err != nil {
-			return err
-		}
-		return e.target.Allow(ctx, it.Export.Volume, path, initiator)
+		return e.target.Allow(ctx, it.Export.Volume, e.device, initiator)
 	})
 }
 
@@ -156,6 +153,7 @@ type entry struct {
 	id     storage.VolumeID
 	target Target
 	name   string           // of the target
+	device string           // the path the layout gives the volume
 	want   transport.Export // with the device as the agent finds it
 	err    error
 }
@@ -180,16 +178,22 @@ func CheckInitiator(kind transport.Kind, name string) error {
 	return err
 }
 
-// route finds the target and parses every name; nothing is done yet.
+// route finds pool and target and parses every name; nothing is done yet.
 func (g *Gate) route(ctx context.Context, e *entry) (err error) {
 	if e.id, err = storage.ParseVolumeID(e.Export.Volume); err != nil {
 		return err
 	}
 	target, ok := g.targets[e.Export.Kind]
-	if !ok {
+	switch {
+	case e.Export.Kind == "":
+		return fmt.Errorf("%w: no protocol", transport.ErrInvalid)
+	case !ok:
 		return fmt.Errorf("%w: protocol %q", transport.ErrUnsupported, e.Export.Kind)
 	}
 	e.target = target
+	if e.device, err = g.volumes.Path(e.Backend, e.id); err != nil {
+		return err
+	}
 	if e.name, err = target.ID(e.Export.Volume); err != nil {
 		return err
 	}

@@ -53,6 +53,9 @@ func (f fence) Do(ctx context.Context, volume string, tok fencing.Token, op fenc
 }
 
 func (n *node) Path(_ storage.BackendType, id storage.VolumeID) (string, error) {
+	if id.Pool == "unknown" {
+		return "", fmt.Errorf("pool %s: %w", id.Pool, storage.ErrNotFound)
+	}
 	return "/dev/" + id.String(), nil
 }
 
@@ -230,6 +233,15 @@ func TestGate_RestoreHoldsAnIdlePort(t *testing.T) {
 	}
 }
 
+func TestGate_RestoreWaitsForAPoolThatIsNotConfigured(t *testing.T) {
+	n := newNode(t)
+	failed := n.restore(item("unknown/a", 1), item("vg0/b", 1))
+	if !errors.Is(failed["unknown/a"], storage.ErrNotFound) || !errors.Is(failed["vg0/b"], agentrpc.ErrUnavailable) {
+		t.Errorf("failed = %v, want a's pool not found and b waiting", failed)
+	}
+	n.wantOpen(false)
+}
+
 func TestGate_RestoreDoesNotWait(t *testing.T) {
 	tests := map[string]func(n *node){
 		"for a rejected token": func(n *node) {
@@ -343,11 +355,12 @@ func TestGate_RefusesBeforeAnyEffect(t *testing.T) {
 		change func(*agentrpc.Item)
 		want   error
 	}{
-		"a volume ID without a pool":   {func(it *agentrpc.Item) { it.Export.Volume = "a" }, storage.ErrInvalid},
-		"another protocol":             {func(it *agentrpc.Item) { it.Export.Kind = transport.ISCSI }, transport.ErrUnsupported},
-		"an initiator that is no name": {func(it *agentrpc.Item) { it.Export.Initiators = []string{"../x"} }, transport.ErrInvalid},
-		"no token":                     {func(it *agentrpc.Item) { it.Token = fencing.Token{} }, fencing.ErrStale},
-		"another device":               {func(it *agentrpc.Item) { it.Export.DevicePath = "/dev/sda" }, transport.ErrPrecondition},
+		"a pool that is not configured": {func(it *agentrpc.Item) { it.Export.Volume = "unknown/a" }, storage.ErrNotFound},
+		"a volume ID without a pool":    {func(it *agentrpc.Item) { it.Export.Volume = "a" }, storage.ErrInvalid},
+		"another protocol":              {func(it *agentrpc.Item) { it.Export.Kind = transport.ISCSI }, transport.ErrUnsupported},
+		"an initiator that is no name":  {func(it *agentrpc.Item) { it.Export.Initiators = []string{"../x"} }, transport.ErrInvalid},
+		"no token":                      {func(it *agentrpc.Item) { it.Token = fencing.Token{} }, fencing.ErrStale},
+		"another device":                {func(it *agentrpc.Item) { it.Export.DevicePath = "/dev/sda" }, transport.ErrPrecondition},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
