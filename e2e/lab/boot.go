@@ -68,31 +68,33 @@ func (g *Guest) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.launch(console); err != nil {
+	life, err := g.launch(console)
+	if err != nil {
 		return fmt.Errorf("boot %s: %w", g.Spec.Name, err)
 	}
-	if err := g.await(ctx, at); err != nil {
+	if err := g.await(ctx, life, at); err != nil {
 		return errors.Join(fmt.Errorf("boot %s: %w (console: %s)", g.Spec.Name, err, g.Console()), g.Kill())
 	}
 	g.lab.printf("%s (%s) is up after %.1f s", g.Spec.Name, g.Spec.Address, time.Since(start).Seconds())
 	return nil
 }
 
-// launch starts the guest's process in a session of its own.
-func (g *Guest) launch(console *os.File) error {
+// launch starts the guest's process in a session of its own and returns a context that ends
+// with it.
+func (g *Guest) launch(console *os.File) (context.Context, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.life != nil && g.life.Err() == nil {
-		return errors.New("it runs already")
+		return nil, errors.New("it runs already")
 	}
 	disks, err := g.lockDisks()
 	defer closeAll(disks)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	argv, env, err := g.lab.kind.command(g)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
@@ -101,7 +103,7 @@ func (g *Guest) launch(console *os.File) error {
 	cmd.ExtraFiles = disks
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
 	g.cmd, g.life = cmd, life
@@ -109,11 +111,11 @@ func (g *Guest) launch(console *os.File) error {
 		cmd.Wait()
 		end()
 	}()
-	return nil
+	return life, nil
 }
 
 // await returns when the console, from offset at on, says that the agent listens.
-func (g *Guest) await(ctx context.Context, at int64) error {
+func (g *Guest) await(ctx, life context.Context, at int64) error {
 	for {
 		text, err := consoleSince(g.Console(), at)
 		if err != nil {
@@ -123,7 +125,7 @@ func (g *Guest) await(ctx context.Context, at int64) error {
 			return err
 		}
 		select {
-		case <-g.life.Done():
+		case <-life.Done():
 			return fmt.Errorf("the guest's process ended: %s", lastLines(text))
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %s", ctx.Err(), lastLines(text))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
@@ -102,9 +103,9 @@ func Build(ctx context.Context, kind Kind, log io.Writer) error {
 	cache := &artifacts.Cache{Dir: dir, Log: log}
 	packages := artifacts.HostPackages
 	if kind == QEMU {
-		packages = append(packages, artifacts.QEMUPackages...)
+		packages = slices.Concat(packages, artifacts.QEMUPackages)
 	}
-	if err := artifacts.InstallHost(ctx, cache, packages); err != nil {
+	if err := cache.InstallHost(ctx, packages); err != nil {
 		return err
 	}
 	_, err = newMachine(ctx, kind, cache)

@@ -230,7 +230,7 @@ mkdir ../../ports/1; cd ../../ports/1
 echo tcp >addr_trtype; echo ipv4 >addr_adrfam; echo 10.66.0.11 >addr_traddr; echo 4420 >addr_trsvcid
 ln -s ../../subsystems/nqn.2026-01.test:demo subsystems/`)
 	wrote := do(t, ctx, worker, `exec 3<>/dev/nvme-fabrics
-printf transport=tcp,traddr=10.66.0.11,trsvcid=4420,nqn=nqn.2026-01.test:demo,hostnqn=nqn.2026-01.test:host >&3
+printf transport=tcp,traddr=10.66.0.11,trsvcid=4420,nqn=nqn.2026-01.test:demo,hostnqn=nqn.2026-01.test:host,hostid=2f1b0a5c-7c5e-4f6e-9d0b-5f3f5e1f0a11 >&3
 exec 3>&-
 for i in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
 mkfs.ext4 -q /dev/nvme0n1; mount /dev/nvme0n1 /mnt

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,9 @@ import (
 
 // Server runs commands in the guest it runs in.
 type Server struct {
-	Env []string // of everything it runs
+	Env     []string // of everything it runs
+	Scratch string   // directory for output that is on its way, empty means /run
+	Home    string   // working directory of everything it runs, empty means /root
 }
 
 // Handler serves the agent's paths.
@@ -44,7 +47,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	out, err := os.CreateTemp("/run", "exec-")
+	out, err := os.CreateTemp(cmp.Or(s.Scratch, "/run"), "exec-")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -101,10 +104,7 @@ func (s *Server) command(c Command) *exec.Cmd {
 		argv = []string{"/bin/bash", "-c", c.Script}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir = c.Dir
-	if cmd.Dir == "" {
-		cmd.Dir = "/root"
-	}
+	cmd.Dir = cmp.Or(c.Dir, s.Home, "/root")
 	cmd.Env = append(append(cmd.Env, s.Env...), c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,7 @@ func (s *Server) shell(w http.ResponseWriter, r *http.Request) {
 	defer conn.Close()
 	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: terminal\r\n\r\n")
 	cmd := exec.Command("/bin/bash")
-	cmd.Dir, cmd.Env = "/root", append([]string{"TERM=" + r.Header.Get(termHeader)}, s.Env...)
+	cmd.Dir, cmd.Env = cmp.Or(s.Home, "/root"), append([]string{"TERM=" + r.Header.Get(termHeader)}, s.Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {

@@ -41,11 +41,17 @@ func (c *Cache) apt(ctx context.Context) (*apt, error) {
 	if err := a.write(ctx); err != nil {
 		return nil, fmt.Errorf("set up the private apt: %w", err)
 	}
-	c.printf("fetching Debian's package indexes (%s)", suite)
-	if _, err := a.get(ctx, a.dir, "update"); err != nil {
+	if err := c.update(ctx, a); err != nil {
 		return nil, err
 	}
 	return a, os.WriteFile(done, nil, 0o644)
+}
+
+func (c *Cache) update(ctx context.Context, a *apt) error {
+	return c.during("fetching Debian's package indexes ("+suite+")", func() error {
+		_, err := a.get(ctx, a.dir, "update")
+		return err
+	})
 }
 
 func (a *apt) write(ctx context.Context) error {
@@ -150,20 +156,13 @@ func (c *Cache) deb(ctx context.Context, spec string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c.printf("downloading package %s", spec)
 	tmp, err := os.MkdirTemp(c.Dir, ".tmp-deb-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	if _, err := a.get(ctx, tmp, "download", spec); err != nil {
-		c.printf("the package indexes may be old, fetching them again")
-		if _, err := a.get(ctx, tmp, "update"); err != nil {
-			return "", err
-		}
-		if _, err := a.get(ctx, tmp, "download", spec); err != nil {
-			return "", err
-		}
+	if err := c.download(ctx, a, tmp, spec); err != nil {
+		return "", err
 	}
 	got, err := filepath.Glob(filepath.Join(tmp, name+"_*.deb"))
 	if err != nil || len(got) != 1 {
@@ -174,6 +173,22 @@ func (c *Cache) deb(ctx context.Context, spec string) (string, error) {
 	}
 	path := filepath.Join(dir, filepath.Base(got[0]))
 	return path, os.Rename(got[0], path)
+}
+
+// download fetches a package into dir. Indexes of an older cache name versions that have left
+// the mirror; then they are fetched again.
+func (c *Cache) download(ctx context.Context, a *apt, dir, spec string) error {
+	try := func() error {
+		_, err := a.get(ctx, dir, "download", spec)
+		return err
+	}
+	if err := c.during("downloading package "+spec, try); err == nil {
+		return nil
+	}
+	if err := c.update(ctx, a); err != nil {
+		return err
+	}
+	return c.during("downloading package "+spec+" again", try)
 }
 
 func newest(paths []string) string {

@@ -136,6 +136,28 @@ func (c *Cache) lock(ctx context.Context, id string) (release func(), err error)
 	}
 }
 
+// during runs act and tells at least every progressEvery that it still does.
+func (c *Cache) during(what string, act func() error) error {
+	start := time.Now()
+	c.printf("%s", what)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(progressEvery):
+				c.printf("%s (%.0f s)", what, time.Since(start).Seconds())
+			}
+		}
+	}()
+	err := act()
+	close(stop)
+	<-done
+	return err
+}
+
 func (c *Cache) printf(format string, args ...any) {
 	if c.Log != nil {
 		fmt.Fprintf(c.Log, "lab: "+format+"\n", args...)

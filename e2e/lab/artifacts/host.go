@@ -2,8 +2,10 @@ package artifacts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 )
 
@@ -19,50 +21,60 @@ var QEMUPackages = []string{"qemu-system-x86"}
 
 // InstallHost installs those of the packages that are missing, after saying which. Without
 // root it says what is missing and what to type.
-func InstallHost(ctx context.Context, log *Cache, packages []string) error {
-	missing := missingPackages(ctx, packages)
-	if len(missing) == 0 {
-		return nil
+func (c *Cache) InstallHost(ctx context.Context, packages []string) error {
+	missing, err := missingPackages(ctx, packages)
+	if err != nil || len(missing) == 0 {
+		return err
 	}
-	install := installCommand(missing)
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("packages %s are not installed; as root: %s", strings.Join(missing, " "), strings.Join(install, " "))
+		return fmt.Errorf("packages are missing; as root: %s", strings.Join(installCommand(missing), " "))
 	}
-	release, err := log.lock(ctx, "host-packages")
+	release, err := c.lock(ctx, "host-packages")
 	if err != nil {
 		return err
 	}
 	defer release()
-	if missing = missingPackages(ctx, missing); len(missing) == 0 {
-		return nil // another process installed them meanwhile
+	if missing, err = missingPackages(ctx, missing); err != nil || len(missing) == 0 {
+		return err // another process installed them meanwhile
 	}
-	log.printf("installing on this machine: %s", strings.Join(missing, " "))
-	install = installCommand(missing)
-	if _, err := output(ctx, "", nil, install...); err == nil {
-		return nil
-	}
-	log.printf("updating this machine's package indexes first")
-	if _, err := output(ctx, "", nil, "apt-get", "update"); err != nil {
+	install := func() error {
+		_, err := output(ctx, "", nil, installCommand(missing)...)
 		return err
 	}
-	if _, err := output(ctx, "", nil, install...); err != nil {
-		return fmt.Errorf("install packages: %w", err)
+	if err := c.during("installing on this machine: "+strings.Join(missing, " "), install); err == nil {
+		return nil
 	}
-	return nil
-}
-
-// missingPackages returns those packages dpkg does not list as installed.
-func missingPackages(ctx context.Context, packages []string) []string {
-	var missing []string
-	for _, p := range packages {
-		status, err := output(ctx, "", nil, "dpkg-query", "-W", "-f", "${db:Status-Status}", p)
-		if err != nil || status != "installed" {
-			missing = append(missing, p)
-		}
+	err = c.during("updating this machine's package indexes", func() error {
+		_, err := output(ctx, "", nil, "apt-get", "update")
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	return missing
+	return c.during("installing on this machine: "+strings.Join(missing, " "), install)
 }
 
 func installCommand(packages []string) []string {
 	return append([]string{"apt-get", "install", "-y", "--no-install-recommends"}, packages...)
+}
+
+// missingPackages returns those packages dpkg does not list as installed. dpkg-query fails when
+// it has never heard of one, and lists the others all the same.
+func missingPackages(ctx context.Context, packages []string) ([]string, error) {
+	cmd := command(ctx, "", nil, append([]string{"dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"}, packages...)...)
+	list, err := cmd.Output()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		return nil, fmt.Errorf("the lab needs a Debian machine: %w", err)
+	}
+	return notInstalled(string(list), packages), nil
+}
+
+func notInstalled(list string, packages []string) []string {
+	var missing []string
+	for _, p := range packages {
+		if !strings.Contains("\n"+list, "\n"+p+" installed\n") {
+			missing = append(missing, p)
+		}
+	}
+	return missing
 }

@@ -1,0 +1,83 @@
+//go:build lab
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// endWait is how long the kernel may take to clear a lab's namespaces.
+const endWait = 10 * time.Second
+
+func buildLab(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "lab")
+	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v: %s", err, out)
+	}
+	return bin
+}
+
+func TestEnter_exitCode(t *testing.T) {
+	bin := buildLab(t)
+	out, err := exec.Command(bin, "enter", "--", "sh", "-c", "ip -4 -br addr show br0; exit 5").Output()
+	exit, ok := err.(*exec.ExitError)
+	if !ok || exit.ExitCode() != 5 {
+		t.Errorf("enter = %v, want exit status 5", err)
+	}
+	if !strings.Contains(string(out), "10.66.0.1/24 10.96.0.1/32") {
+		t.Errorf("bridge has %q, want both addresses", out)
+	}
+}
+
+// TestEnter_ends: however the process in front ends, nothing of its lab runs on.
+func TestEnter_ends(t *testing.T) {
+	bin := buildLab(t)
+	for name, signal := range map[string]syscall.Signal{"kill -9": syscall.SIGKILL, "ctrl-C": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			mark := fmt.Sprintf("%d.%d", 10_000+signal, os.Getpid()) // seconds, recognizable in ps
+			cmd := exec.Command(bin, "enter", "--", "sh", "-c", "setsid sleep "+mark+" & echo up; sleep "+mark)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Read(make([]byte, 3)); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Process.Signal(signal)
+			cmd.Wait()
+			for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+				left := running("sleep\x00" + mark)
+				if left == 0 {
+					return
+				}
+				if time.Since(start) > endWait {
+					t.Fatalf("%d processes live on", left)
+				}
+			}
+		})
+	}
+}
+
+// running counts the processes with a command line.
+func running(cmdline string) int {
+	found := 0
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err == nil && bytes.HasPrefix(data, []byte(cmdline+"\x00")) {
+			found++
+		}
+	}
+	return found
+}

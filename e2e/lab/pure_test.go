@@ -1,0 +1,118 @@
+package lab
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseSize(t *testing.T) {
+	tests := map[string]struct {
+		text string
+		want int64
+		ok   bool
+	}{
+		"GiB":      {text: "1GiB", want: 1 << 30, ok: true},
+		"MiB":      {text: "64MiB", want: 64 << 20, ok: true},
+		"no unit":  {text: "1"},
+		"zero":     {text: "0GiB"},
+		"negative": {text: "-1GiB"},
+		"decimal":  {text: "1GB"},
+		"relative": {text: "disk.img"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseSize(test.text)
+			if got != test.want || (err == nil) != test.ok {
+				t.Errorf("parseSize(%q) = %d, %v, want %d, ok %v", test.text, got, err, test.want, test.ok)
+			}
+		})
+	}
+}
+
+func TestJudgeConsole(t *testing.T) {
+	troubles := (&uml{}).troubles()
+	tests := map[string]struct {
+		text  string
+		ready bool
+		err   string
+	}{
+		"starting":     {text: "mmapper_init - find_iomem failed\n"},
+		"ready":        {text: "noise\npillar-lab: ready\n", ready: true},
+		"no disk":      {text: "ubda: Can't open \"x\": errno = 11\npillar-lab: ready\n", err: "errno = 11"},
+		"no network":   {text: "user_init_tap: init failed\n", err: "user_init_tap"},
+		"init says so": {text: "pillar-lab: boot failed: load x: no such file\n", err: "load x"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ready, err := judgeConsole(test.text, troubles)
+			if ready != test.ready || (err == nil) != (test.err == "") {
+				t.Fatalf("judgeConsole() = %v, %v, want %v, %q", ready, err, test.ready, test.err)
+			}
+			if err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("judgeConsole() = %v, want %q", err, test.err)
+			}
+		})
+	}
+}
+
+func TestLoadOrder(t *testing.T) {
+	const dep = `kernel/fs/ext4/ext4.ko: kernel/fs/jbd2/jbd2.ko kernel/lib/crc16.ko
+kernel/fs/jbd2/jbd2.ko:
+kernel/lib/crc16.ko:
+kernel/drivers/net/virtio_net.ko: kernel/drivers/net/net_failover.ko kernel/net/core/failover.ko
+kernel/drivers/nvme/host/nvme-tcp.ko: kernel/lib/crc16.ko
+`
+	got := loadOrder(dep, []string{"virtio_net", "ext4", "nvme_tcp", "virtio_pci"})
+	want := []string{
+		"kernel/net/core/failover.ko", "kernel/drivers/net/net_failover.ko", "kernel/drivers/net/virtio_net.ko",
+		"kernel/lib/crc16.ko", "kernel/fs/jbd2/jbd2.ko", "kernel/fs/ext4/ext4.ko",
+		"kernel/drivers/nvme/host/nvme-tcp.ko",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("loadOrder() (-want +got):\n%s", diff)
+	}
+}
+
+func TestInitrd(t *testing.T) {
+	var tree initrd
+	tree.dir("dev")
+	tree.add("a/b/file", 0o755, []byte("content"))
+	tree.add("a/other", 0o644, nil)
+	var out bytes.Buffer
+	if _, err := tree.WriteTo(&out); err != nil {
+		t.Fatal(err)
+	}
+	cpio, err := exec.LookPath("cpio")
+	if err != nil {
+		t.Skip("cpio(1) is not installed, it reads the archive back")
+	}
+	dir := t.TempDir()
+	unpack := exec.Command(cpio, "-idu", "--quiet")
+	unpack.Dir, unpack.Stdin = dir, &out
+	if text, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("cpio: %v: %s", err, text)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "a/b/file")); string(got) != "content" || err != nil {
+		t.Errorf("a/b/file = %q, %v", got, err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "dev")); err != nil || !info.IsDir() {
+		t.Errorf("dev: %v, %v, want a directory", info, err)
+	}
+}
+
+func TestGuest_shares(t *testing.T) {
+	g := &Guest{lab: &Lab{HostDir: "/run/host", CacheDir: "/c"}, Spec: GuestSpec{
+		ShareRO: map[string]string{"/repo": "/repo"},
+		Share:   map[string]string{"/repo/out": "/tmp/out"},
+	}}
+	want := []share{{"/c", "/cache", true}, {"/run/host", "/host", true}, {"/repo", "/repo", true}, {"/tmp/out", "/repo/out", false}}
+	if diff := cmp.Diff(want, g.shares(), cmp.AllowUnexported(share{})); diff != "" {
+		t.Errorf("shares() (-want +got):\n%s", diff)
+	}
+}
