@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,9 +46,20 @@ func (s *Server) shell(w http.ResponseWriter, r *http.Request) {
 		io.Copy(pty, buffered)
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGHUP) // the user's terminal is gone
 	}()
-	go io.Copy(conn, pty)
+	copied := make(chan struct{})
+	go func() {
+		io.Copy(conn, pty) // ends when nothing has the terminal open any more
+		close(copied)
+	}()
 	cmd.Wait()
+	select {
+	case <-copied:
+	case <-time.After(lastWords): // a program left behind has it
+	}
 }
+
+// lastWords is how long output may take to follow when bash has ended.
+const lastWords = time.Second
 
 const (
 	sizeHeader = "Lab-Size"
