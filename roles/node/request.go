@@ -33,6 +33,9 @@ func parseStage(req *csi.NodeStageVolumeRequest, pageSize int64) (stageRequest, 
 	if err := path("staging_target_path", req.GetStagingTargetPath()); err != nil {
 		return want, err
 	}
+	if strings.Count(req.GetVolumeId(), "/") < 3 { // agent, protocol, backend, agent volume ID (B-15)
+		return want, csiserve.As(csiserve.NotFound, fmt.Errorf("volume %q was never issued by this driver", req.GetVolumeId()))
+	}
 	access, readOnly, err := capability(req.GetVolumeCapability())
 	if err != nil {
 		return want, err

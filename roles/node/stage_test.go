@@ -238,3 +238,13 @@ func TestStage_Invalid(t *testing.T) {
 		})
 	}
 }
+
+func TestStage_ForeignID(t *testing.T) {
+	m := newMachine(t)
+	req := m.stageRequest(writer)
+	req.VolumeId = "pvc-1"
+	_, err := m.server().NodeStageVolume(t.Context(), req)
+	if csiserve.CodeOf(err) != csiserve.NotFound || m.trace != nil {
+		t.Errorf("NodeStageVolume(%s) = %v with effects %q, want NotFound and none", req.VolumeId, err, m.trace)
+	}
+}

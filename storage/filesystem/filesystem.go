@@ -11,11 +11,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/blkid"
 	"github.com/pillar-csi/pillar/storage/host"
 )
+
+// formatWait is how long mkfs may take. It is not the caller's deadline, which may be
+// short: a mkfs that is killed half way leaves a device nobody may format again. mkfs
+// discards the whole device first, which takes minutes on large thin volumes.
+const formatWait = 15 * time.Minute
 
 // Device is an open block device. Reads must come from the device, not from a cache
 // older than the last write to it.
@@ -41,7 +47,8 @@ type Tools struct {
 // Prepare makes sure that dev holds a filesystem of the wanted type, formats it if it is
 // proven blank and that is allowed, and says whether it did. A filesystem of another type
 // and anything else on the device are storage.ErrPrecondition, as is a blank device that
-// may not be formatted. Whatever the probe cannot tell is an error and changes nothing.
+// may not be formatted. Whatever the probe cannot tell is an error and changes nothing. A
+// mkfs that has begun is finished even when ctx ends.
 func (t Tools) Prepare(ctx context.Context, dev Device, want Want) (formatted bool, err error) {
 	if err := CheckOptions(want.Type, want.Options); err != nil {
 		return false, err
@@ -68,6 +75,8 @@ func (t Tools) format(ctx context.Context, dev Device, want Want) error {
 		return err
 	}
 	argv = append(argv, want.Options...)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), formatWait)
+	defer cancel()
 	if _, err := t.Run.Run(ctx, "mkfs."+want.Type, append(argv, dev.Path())...); err != nil {
 		return fmt.Errorf("format %s: %w", dev.Path(), err)
 	}

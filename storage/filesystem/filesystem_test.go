@@ -158,3 +158,26 @@ func TestTools_PrepareReal(t *testing.T) {
 		})
 	}
 }
+
+// TestTools_PrepareFinishes begins a format and lets the caller give up meanwhile.
+func TestTools_PrepareFinishes(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	tool := &impatient{mkfs{mark: ext4Mark}, cancel}
+	if _, err := (Tools{Run: tool}).Prepare(ctx, newDisk(t, nil), Want{Type: "ext4", Format: true}); err != nil {
+		t.Errorf("Prepare = %v, want the format finished", err)
+	}
+}
+
+// impatient is a mkfs during which the caller gives up.
+type impatient struct {
+	mkfs
+	giveUp func()
+}
+
+func (i *impatient) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	i.giveUp()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return i.mkfs.Run(ctx, name, args...)
+}
