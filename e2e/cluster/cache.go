@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
+	"github.com/pillar-csi/pillar/e2e/lab/namespace"
 )
 
 // artifactSet is what a cluster needs of the lab's cache.
@@ -21,7 +22,8 @@ type artifactSet struct {
 }
 
 // openCache answers the lab's cache with progress on standard error, and the root of the
-// checkout around the working directory.
+// checkout around the working directory. Inside a lab nothing can be downloaded, so what
+// is missing there is artifacts.ErrMissing at once.
 func openCache() (*artifacts.Cache, string, error) {
 	dir, err := artifacts.Dir()
 	if err != nil {
@@ -31,7 +33,8 @@ func openCache() (*artifacts.Cache, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return &artifacts.Cache{Dir: dir, Log: os.Stderr}, repo, nil
+	inside := os.Getenv(namespace.RunVar) != ""
+	return &artifacts.Cache{Dir: dir, Log: os.Stderr, Offline: inside}, repo, nil
 }
 
 // Build makes everything a cluster needs except the node template, which needs a guest. It

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pillar-csi/pillar/e2e/lab"
+	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 	"github.com/pillar-csi/pillar/e2e/lab/namespace"
 )
 
@@ -28,6 +30,8 @@ type Config struct {
 
 	// Guest may change what is booted.
 	Guest func(*lab.GuestSpec)
+
+	Log io.Writer // one line per step with its time; nil means os.Stderr
 }
 
 // Cluster is a control plane with a kubelet in every guest.
@@ -36,6 +40,8 @@ type Cluster struct {
 	Kubectl string // path of the program, for people
 	Pillar  string // path of the pillar binary in every guest; its name holds its hash
 
+	log       io.Writer
+	begun     time.Time
 	lab       *lab.Lab
 	artifacts *artifactSet
 	template  string
@@ -46,10 +52,16 @@ type Cluster struct {
 // It runs inside the lab's namespaces. The caller closes the cluster, then the lab.
 func Start(ctx context.Context, l *lab.Lab, cfg Config) (*Cluster, error) {
 	set, err := build(ctx)
+	if errors.Is(err, artifacts.ErrMissing) {
+		return nil, fmt.Errorf("start cluster: run `make cluster-build` first, outside of the lab: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{lab: l, artifacts: set, Kubectl: filepath.Join(set.tools, "kubectl")}
+	c := &Cluster{lab: l, artifacts: set, Kubectl: filepath.Join(set.tools, "kubectl"), log: cfg.Log, begun: time.Now()}
+	if c.log == nil {
+		c.log = os.Stderr
+	}
 	c.nodes = c.plan(cfg)
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start cluster: %w", err), c.Close(context.WithoutCancel(ctx)))
@@ -116,6 +128,7 @@ func (c *Cluster) startAll(ctx context.Context) error {
 		if err := c.ControlPlane.start(ctx, c.artifacts.tools); err != nil {
 			return err
 		}
+		c.tell("the API server is ready")
 		close(serves)
 		return nil
 	})
@@ -124,15 +137,24 @@ func (c *Cluster) startAll(ctx context.Context) error {
 			if err := c.boot(ctx, n); err != nil {
 				return err
 			}
+			c.tell(n.spec.Name + " runs containerd")
 			select {
 			case <-serves:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			return c.join(ctx, n, "")
+			if err := c.join(ctx, n, ""); err != nil {
+				return err
+			}
+			c.tell(n.spec.Name + " is Ready")
+			return nil
 		})
 	}
 	return all.Wait()
+}
+
+func (c *Cluster) tell(what string) {
+	fmt.Fprintf(c.log, "cluster: %s after %.1f s\n", what, time.Since(c.begun).Seconds())
 }
 
 // Node answers a node's guest. An unknown name is a mistake in the test and panics.

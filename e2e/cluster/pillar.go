@@ -90,7 +90,9 @@ func (c *Cluster) binDir() string { return filepath.Join(c.lab.HostDir, "bin") }
 
 // closeImage answers a folder with pillar's image, the binary as its second layer.
 func (s *artifactSet) closeImage(ctx context.Context) (string, error) {
-	return s.cache.Get(ctx, artifacts.Artifact{
+	cache := *s.cache
+	cache.Offline = false // it is made of what the cache has
+	return cache.Get(ctx, artifacts.Artifact{
 		Name: "pillar-image", Why: "pillar's image with the binary in it",
 		Key: []string{filepath.Base(s.images), filepath.Base(s.binary)},
 		Make: func(_ context.Context, dir string, step func(string, ...any)) error {

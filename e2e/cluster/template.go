@@ -30,7 +30,9 @@ func (c *Cluster) buildTemplate(ctx context.Context) (string, error) {
 	if c.artifacts.closed != "" {
 		tars += " /cache/" + filepath.Base(c.artifacts.closed) + "/*.tar"
 	}
-	dir, err := c.artifacts.cache.Get(ctx, artifacts.Artifact{
+	cache := *c.artifacts.cache
+	cache.Offline = false // it is made of what the cache has
+	dir, err := cache.Get(ctx, artifacts.Artifact{
 		Name: "template", Why: "the disk of every node, with all images imported in a guest",
 		Key: []string{tars, importImages, containerdConfig("template")},
 		Make: func(ctx context.Context, dir string, step func(string, ...any)) error {
