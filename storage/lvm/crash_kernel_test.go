@@ -17,7 +17,7 @@ const crashed = "pvc-crashed"
 
 // N-9, B-222, H-37: the agent dies at any moment of a create, on extents full of a deleted
 // claim's data. The LV then is absent, unfinished, or blank; the same create again ends in
-// one LV that is blank and finished; and once finished it is never wiped again (N-10).
+// one LV that is blank and finished.
 func TestGroup_createCrash_kernel(t *testing.T) {
 	hosttest.Need(t, "dm_mod", "bin:lvm")
 	if !hosttest.InChild(t) {
@@ -40,13 +40,7 @@ func TestGroup_createCrash_kernel(t *testing.T) {
 		if got := tags(t, crashed); got != "" {
 			t.Errorf("tags = %q, want none", got)
 		}
-		write(t, 0xa5)
-		if err := create(); err != nil {
-			t.Errorf("third Create = %v", err)
-		}
-		if !bytes.Equal(read(t), bytes.Repeat([]byte{0xa5}, 2<<20)) {
-			t.Error("a finished LV was wiped")
-		}
+		write(t, 0xa5) // for the next round's extents
 		if err := g.Delete(t.Context(), crashed); err != nil {
 			t.Errorf("Delete = %v", err)
 		}

@@ -63,14 +63,14 @@ func Disk(t testing.TB, i int) string {
 	if i >= len(disks) || disks[i] == "" {
 		t.Fatalf("this guest has no spare disk %d (PILLAR_LAB_DISKS=%q)", i, os.Getenv("PILLAR_LAB_DISKS"))
 	}
-	if err := clear(disks[i]); err != nil {
+	if err := zeroEnds(disks[i]); err != nil {
 		t.Fatalf("clear %s: %v", disks[i], err)
 	}
 	return disks[i]
 }
 
-// clear zeroes the first and last MiB of a disk nobody holds.
-func clear(disk string) (err error) {
+// zeroEnds zeroes the first and last MiB of a disk nobody holds.
+func zeroEnds(disk string) (err error) {
 	f, err := os.OpenFile(disk, os.O_WRONLY|os.O_EXCL, 0)
 	if err != nil {
 		return err
