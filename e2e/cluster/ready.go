@@ -87,11 +87,12 @@ func (c *ControlPlane) WaitCondition(ctx context.Context, gvk schema.GroupVersio
 	obj.SetNamespace(key.Namespace)
 	obj.SetName(key.Name)
 	return c.Until(ctx, obj, func() (bool, error) {
-		list, _, err := unstructured.NestedSlice(obj.Object, "status", "conditions")
+		list, _, err := unstructured.NestedFieldNoCopy(obj.Object, "status", "conditions")
 		if err != nil {
 			return false, err
 		}
-		for _, item := range list {
+		items, _ := list.([]any) // a new CRD's are null
+		for _, item := range items {
 			cond, ok := item.(map[string]any)
 			if !ok || cond["type"] != condition {
 				continue
