@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,21 +26,18 @@ func keyOf(o client.Object) types.NamespacedName { return client.ObjectKeyFromOb
 // the reboot the same pod goes on with its data (B-314).
 func TestWorker_killed(t *testing.T) {
 	ctx := begin(t)
+	dead, other := workersFor(ctx, t)
 	claim(ctx, t, "survivor", "64Mi")
 	volume := bound(ctx, t, "survivor")
-	pod(ctx, t, "steady", "survivor", "worker-1")
+	pod(ctx, t, "steady", "survivor", dead)
 	running(ctx, t, "steady")
 	sum := sh(ctx, t, "steady", "head -c 1048576 /dev/urandom > /data/x; sync; sha256sum /data/x")
 
-	worker := world.workers[0].Guest
-	if err := worker.Kill(); err != nil {
+	if err := world.KillNode(dead); err != nil {
 		t.Fatal(err)
 	}
-	refusedElsewhere(ctx, t, volume, "worker-2")
-	if err := worker.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := world.WaitNode(ctx, "worker-1", "True"); err != nil {
+	refusedElsewhere(ctx, t, volume, other)
+	if err := world.StartNode(ctx, dead); err != nil {
 		t.Fatal(err)
 	}
 	again(ctx, t, "steady")
@@ -48,6 +46,23 @@ func TestWorker_killed(t *testing.T) {
 	}
 	drop(ctx, t, []string{"steady"}, []string{"survivor"})
 	nothingLeft(ctx, t)
+}
+
+// workersFor answers a worker that may die, because pillar's controller runs elsewhere, and
+// the other one.
+func workersFor(ctx context.Context, t *testing.T) (dead, other string) {
+	t.Helper()
+	pods := &corev1.PodList{}
+	if err := world.Objects.List(ctx, pods, client.InNamespace("pillar-csi-system"),
+		client.MatchingLabels{"app.kubernetes.io/component": "controller"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.Spec.NodeName == "worker-1" {
+			return "worker-2", "worker-1"
+		}
+	}
+	return "worker-1", "worker-2"
 }
 
 // again waits until a pod that ran before a reboot has been restarted and is ready.
