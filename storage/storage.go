@@ -91,7 +91,7 @@ type Pool struct {
 	Parent   string // ZFS
 }
 
-// Backend makes and removes volumes in one configured pool. Every method is idempotent.
+// Backend makes, grows and removes volumes in one configured pool. Every method is idempotent.
 // storagetest.Run holds each implementation to this contract.
 type Backend interface {
 	// Create makes the volume, or answers the one that is there if its kind and rounded
@@ -102,6 +102,11 @@ type Backend interface {
 	Inspect(ctx context.Context, name string) (Volume, error)
 	// Activate makes the volume's device usable after a reboot.
 	Activate(ctx context.Context, name string) (Volume, error)
+	// Expand makes the volume as large as bytes, rounded up as in Create, with its content
+	// and its users undisturbed; that size already is success. It never makes one smaller:
+	// ErrOutOfRange. Without the space nothing changes: ErrNoSpace. ErrNotFound as Inspect,
+	// ErrPrecondition for one that its Create never finished.
+	Expand(ctx context.Context, name string, bytes int64) (Volume, error)
 	// Delete removes exactly this volume. Absent is success; open or held is ErrBusy.
 	Delete(ctx context.Context, name string) error
 	// List answers the volumes pillar could have made. It asserts no ownership.

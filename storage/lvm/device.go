@@ -20,6 +20,10 @@ type device interface {
 	Close() error
 }
 
+// errOldMapping is an LV's own device in another size: its metadata was changed and its
+// mapping not loaded again.
+var errOldMapping = errors.New("its mapping is not up to date")
+
 // openVerified opens an LV's device and proves that it is this LV's: the numbers of what
 // was opened are the LV's, and the mapping behind them has its UUID. Nodes made without
 // udev can be left over from an earlier LV and lead to another one (B-224, P-41). A
@@ -59,7 +63,7 @@ func (g *Group) prove(f *os.File, lv report) error {
 		return err
 	}
 	if size != lv.size {
-		return fmt.Errorf("it has %d bytes, the LV %d", size, lv.size)
+		return fmt.Errorf("%w: it has %d bytes, the LV %d", errOldMapping, size, lv.size)
 	}
 	return nil
 }

@@ -210,14 +210,26 @@ func (g *Group) activate(ctx context.Context, name string) (storage.Volume, erro
 			return storage.Volume{}, err
 		}
 	}
-	err = g.verify(lv)
-	if errors.Is(err, os.ErrNotExist) { // active, but /dev is another one than it was
-		if _, err := g.lvm(ctx, "vgmknodes", g.target(name)); err != nil {
-			return storage.Volume{}, err
-		}
-		err = g.verify(lv)
+	return g.volume(lv), g.settle(ctx, lv)
+}
+
+// settle proves an active LV's device and repairs what an LVM tool that was killed half
+// way, or another /dev than before, leaves behind.
+func (g *Group) settle(ctx context.Context, lv report) error {
+	var repair []string
+	err := g.verify(lv)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		repair = []string{"vgmknodes"}
+	case errors.Is(err, errOldMapping):
+		repair = []string{"lvchange", "--refresh"}
+	default:
+		return err
 	}
-	return g.volume(lv), err
+	if _, err := g.lvm(ctx, repair[0], append(repair[1:], g.target(lv.name))...); err != nil {
+		return err
+	}
+	return g.verify(lv)
 }
 
 // Delete implements storage.Backend. Only a plain linear LV is removed: with an origin,

@@ -116,10 +116,10 @@ func (m *Memory) Create(ctx context.Context, s storage.Spec) (storage.Volume, er
 	if s.ID.Pool != m.pool || s.Bytes <= 0 {
 		return storage.Volume{}, fmt.Errorf("%w: %d bytes of %s", storage.ErrInvalid, s.Bytes, s.ID)
 	}
-	if s.Bytes > math.MaxInt64-Unit {
-		return storage.Volume{}, fmt.Errorf("create %s: %w", s.ID, storage.ErrNoSpace)
+	size, err := roundUp(s.Bytes)
+	if err != nil {
+		return storage.Volume{}, fmt.Errorf("create %s: %w", s.ID, err)
 	}
-	size := (s.Bytes + Unit - 1) / Unit * Unit
 	v, ok := m.volumes[s.ID.Name]
 	if ok && v.size != size {
 		return storage.Volume{}, fmt.Errorf("create %s: %w with %d bytes, not %d", s.ID, storage.ErrConflict, v.size, size)
@@ -133,6 +133,13 @@ func (m *Memory) Create(ctx context.Context, s storage.Spec) (storage.Volume, er
 	}
 	v.active = true
 	return m.volume(s.ID.Name, v), nil
+}
+
+func roundUp(bytes int64) (int64, error) {
+	if bytes > math.MaxInt64-Unit {
+		return 0, storage.ErrNoSpace
+	}
+	return (bytes + Unit - 1) / Unit * Unit, nil
 }
 
 func (m *Memory) volume(name string, v *memoryVolume) storage.Volume {
@@ -173,6 +180,34 @@ func (m *Memory) Activate(ctx context.Context, name string) (storage.Volume, err
 		v.active = true
 	}
 	return found, nil
+}
+
+// Expand implements storage.Backend.
+func (m *Memory) Expand(ctx context.Context, name string, bytes int64) (storage.Volume, error) {
+	leave, err := m.enter(ctx, name)
+	if err != nil {
+		return storage.Volume{}, err
+	}
+	defer leave()
+	v, ok := m.volumes[name]
+	size, full := roundUp(bytes)
+	switch {
+	case bytes <= 0:
+		err = fmt.Errorf("%w: %d bytes", storage.ErrInvalid, bytes)
+	case !ok:
+		err = storage.ErrNotFound
+	case full != nil:
+		err = full
+	case size < v.size:
+		err = fmt.Errorf("%w: cannot shrink from %d to %d bytes", storage.ErrOutOfRange, v.size, size)
+	case size-v.size > m.available():
+		err = storage.ErrNoSpace
+	}
+	if err != nil {
+		return storage.Volume{}, fmt.Errorf("expand %s/%s: %w", m.pool, name, err)
+	}
+	v.resize(size)
+	return m.volume(name, v), nil
 }
 
 // Delete implements storage.Backend.
@@ -231,6 +266,12 @@ func (v *memoryVolume) WriteAt(p []byte, off int64) (int, error) {
 		}
 		copy(v.pages[page][at:], part)
 	})
+}
+
+func (v *memoryVolume) resize(size int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.size = size
 }
 
 // Close implements Device.

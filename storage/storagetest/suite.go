@@ -48,6 +48,11 @@ func Run(t *testing.T, fixture func(t testing.TB) Fixture) {
 		"an absent volume is ErrNotFound, and deleted":  testAbsent,
 		"delete removes exactly this volume":            testDelete,
 		"delete of a volume in use is refused":          testDeleteBusy,
+		"expand grows a volume in use, with its data":   testExpand,
+		"expand to the size it has is success":          testExpandAgain,
+		"expand never shrinks":                          testExpandShrinks,
+		"expand without the space changes nothing":      testExpandNoSpace,
+		"expand of nothing, or to nothing, is refused":  testExpandRefused,
 		"a new volume shows nothing of an earlier one":  testBlank,
 		"create again leaves data alone":                testKeepsData,
 		"list answers every volume":                     testList,
@@ -242,7 +247,8 @@ func testContext(t *testing.T, f Fixture) {
 	cancel()
 	_, inspect := f.Backend.Inspect(ended, "pvc-1")
 	_, again := f.Backend.Create(ended, f.Spec("pvc-2", f.Unit))
-	for call, err := range map[string]error{"Inspect": inspect, "Create": again, "Delete": f.Backend.Delete(ended, "pvc-1")} {
+	_, expand := f.Backend.Expand(ended, "pvc-1", 2*f.Unit)
+	for call, err := range map[string]error{"Inspect": inspect, "Create": again, "Expand": expand, "Delete": f.Backend.Delete(ended, "pvc-1")} {
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
 			t.Errorf("%s after the context's end = %v, want an error", call, err)
 		}
