@@ -130,7 +130,7 @@ func (c *Cluster) startAll(ctx context.Context) error {
 		}
 		c.tell("the API server is ready")
 		close(serves)
-		return nil
+		return c.settled(ctx)
 	})
 	for _, n := range c.nodes {
 		all.Go(func() error {

@@ -123,12 +123,14 @@ func (c *ControlPlane) startAll(ctx context.Context, bin string) error {
 			}
 		}
 	}
-	if err := c.ready(ctx); err != nil {
-		return err
-	}
-	if !c.layout.all {
-		return nil
-	}
+	return c.ready(ctx)
+}
+
+// settled returns when pods can be made in the namespace default: the controller manager
+// has given it its ServiceAccount.
+func (c *ControlPlane) settled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
 	return c.Until(ctx, account, func() (bool, error) { return true, nil })
 }
