@@ -181,6 +181,17 @@ func (d Dir) Set(ctx context.Context, attr, value string) error {
 	return nil
 }
 
+// Trigger writes value to an attribute that only takes writes, such as nvmet's
+// revalidate_size. There is nothing to read back, so it is written each time.
+func (d Dir) Trigger(ctx context.Context, attr, value string) error {
+	name := path.Join(d.name, attr)
+	err := d.act(ctx, "set "+name, func() error { return d.fs.WriteFile(name, []byte(value)) })
+	if err != nil {
+		return fmt.Errorf("set %s to %q: %w", attr, value, err)
+	}
+	return nil
+}
+
 // same compares two values of attr in their canonical form: an nguid is written as 32
 // digits and returns with dashes, and the kernel pads a serial with blanks.
 func same(attr, a, b string) bool {

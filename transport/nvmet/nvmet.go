@@ -9,7 +9,8 @@
 //	└── namespaces/1/
 //	    ├── device_path
 //	    ├── device_uuid, device_nguid     derived from the NQN, or pinned
-//	    └── enable                        1 opens the device, not exclusively
+//	    ├── enable                        1 opens the device, not exclusively
+//	    └── revalidate_size               only takes writes: look at the device again
 //	ports/<id>/                           one per address, shared, never removed
 //	├── addr_trtype, _adrfam, _traddr, _trsvcid
 //	├── param_inline_data_size, param_mdts

@@ -70,6 +70,13 @@ func TestTarget_traces(t *testing.T) {
 		"deny": {exporting(both), func(t *testing.T, tgt *Target) {
 			must(t, tgt.Deny(t.Context(), volume, device, host1, free))
 		}},
+		"resize": {exporting(export(nil)), func(t *testing.T, tgt *Target) {
+			must(t, tgt.Resize(t.Context(), volume, device))
+			must(t, tgt.Resize(t.Context(), volume, device))
+		}},
+		"resize_disabled": {exporting(export(func(e *transport.Export) { e.Disabled = true })), func(t *testing.T, tgt *Target) {
+			must(t, tgt.Resize(t.Context(), volume, device))
+		}},
 		"unexport": {exporting(both), func(t *testing.T, tgt *Target) {
 			must(t, tgt.Unexport(t.Context(), volume, device))
 		}},
@@ -146,6 +153,7 @@ func TestTarget_collision(t *testing.T) {
 		t.Errorf("Allow on another device = %v, want ErrPrecondition", err)
 	}
 	must(t, tgt.Deny(t.Context(), volume, "/dev/zero", host1, free))
+	must(t, tgt.Resize(t.Context(), volume, "/dev/zero"))
 	must(t, tgt.Unexport(t.Context(), volume, "/dev/zero"))
 	if trace := k.Trace(); len(trace) > 0 {
 		t.Errorf("calls for another volume wrote:\n%s", shorten(trace))
@@ -231,6 +239,7 @@ func TestTarget_Allow_withoutExport(t *testing.T) {
 		t.Errorf("Allow of a path = %v, want ErrInvalid", err)
 	}
 	must(t, tgt.Deny(t.Context(), volume, device, host1, free))
+	must(t, tgt.Resize(t.Context(), volume, device))
 	must(t, tgt.Unexport(t.Context(), volume, device))
 }
 

@@ -23,6 +23,8 @@ type Target interface {
 	Allow(ctx context.Context, volume, device, initiator string) error
 	// Deny withdraws one and ends its sessions; a missing one is success.
 	Deny(ctx context.Context, volume, device, initiator string, hold transport.Hold) error
+	// Resize shows hosts the size the device has now; no export is success.
+	Resize(ctx context.Context, volume, device string) error
 	// List answers the exports of our prefix that the kernel has.
 	List(ctx context.Context) ([]transport.Target, error)
 }
@@ -182,6 +184,18 @@ var cases = map[string]func(*bench){
 			b.t.Fatalf("a held device is exported: %+v, %v", all, err)
 		}
 		b.export(b.spec(b.Initiators[0]))
+	},
+	"resize leaves an export as it is, serving, disabled or none": func(b *bench) {
+		b.must(b.Target.Resize(b.ctx, volume, b.Devices[0]))
+		b.listed()
+		e := b.spec(b.Initiators[0])
+		for _, e.Disabled = range []bool{false, true} {
+			want := b.export(e)
+			for _, device := range b.Devices { // the second is another volume's
+				b.must(b.Target.Resize(b.ctx, volume, device))
+				b.listed(want)
+			}
+		}
 	},
 	"unexport leaves nothing and can be repeated": func(b *bench) {
 		b.export(b.spec(b.Initiators[0]))

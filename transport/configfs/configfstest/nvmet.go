@@ -30,6 +30,8 @@ func born(name string) (attrs map[string]string, dirs []string, errno syscall.Er
 			"device_uuid":  "b1a7c9d2-0e64-4f3a-8f55-3c2f9f6e1d70", // random too
 			"device_nguid": "00000000-0000-0000-0000-000000000000",
 			"enable":       "0",
+
+			"revalidate_size": "", // only takes writes
 		}, nil, 0
 	case match(parts, "nvmet/ports/*"):
 		if _, err := strconv.ParseUint(parts[2], 0, 16); err != nil {
@@ -119,6 +121,11 @@ func (k *Kernel) store(name, value string) (string, syscall.Errno) {
 			return "", syscall.ENOENT
 		}
 		return value, 0
+	case "revalidate_size":
+		if k.nodes[dir+"/enable"].value != "1" {
+			return "", syscall.EINVAL
+		}
+		return "", 0
 	case "device_path", "device_uuid", "device_nguid":
 		if k.nodes[dir+"/enable"].value == "1" {
 			return "", syscall.EBUSY

@@ -139,6 +139,16 @@ var rules = map[string]func(*rig){
 		r.refused(r.ns.Set(r.ctx, "device_uuid", "00112233-4455-8677-8899-aabbccddeeff"), syscall.EBUSY)
 		r.refused(r.ns.Set(r.ctx, "device_nguid", "00112233445566778899aabbccddeeff"), syscall.EBUSY)
 	},
+	"a size is looked at again while enabled only": func(r *rig) {
+		r.refused(r.ns.Trigger(r.ctx, "revalidate_size", "1"), syscall.EINVAL)
+		r.enable()
+		r.must(r.ns.Trigger(r.ctx, "revalidate_size", "1"))
+		r.must(r.ns.Trigger(r.ctx, "revalidate_size", "1"))
+	},
+	"a trigger cannot be read": func(r *rig) {
+		_, err := r.ns.Read("revalidate_size")
+		r.refused(err, syscall.EACCES)
+	},
 	"a missing device cannot be enabled": func(r *rig) {
 		r.must(r.ns.Set(r.ctx, "device_path", "/dev/absent"))
 		r.refused(r.ns.Set(r.ctx, "enable", "1"), syscall.ENOENT)
