@@ -15,6 +15,7 @@ import (
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/telemetry"
 	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
 	"github.com/pillar-csi/pillar/storage/lvm"
@@ -273,6 +274,33 @@ func TestAgent_life_kernel(t *testing.T) {
 			t.Errorf("create of generation %d after the end = %v, want %s", generation, err, want)
 		}
 	}
+	m.wantNothing()
+}
+
+// The agent grows a volume that is exported, and repeats itself.
+func TestAgent_expand_kernel(t *testing.T) {
+	m := newMachine(t)
+	m.mustStart()
+	defer m.stop()
+	m.must(m.restore())
+	m.must(m.create(1))
+	m.must(m.export(2, host1))
+	for range 2 {
+		size, err := m.ExpandVolume(t.Context(), token(3), storage.LVMLV, transport.NVMeTCP, testID, 13<<20)
+		if err != nil || size != 16<<20 {
+			t.Errorf("ExpandVolume = %d, %v, want 16 MiB", size, err)
+		}
+		if got, err := blockdev.Size("/dev/" + testID.String()); err != nil || got != size {
+			t.Errorf("Size of the device = %d, %v, want %d", got, err, size)
+		}
+		m.wantExport(host1)
+	}
+	_, err := m.ExpandVolume(t.Context(), token(4), storage.LVMLV, transport.NVMeTCP, testID, 8<<20)
+	if !errors.Is(err, storage.ErrOutOfRange) || !strings.Contains(err.Error(), "cannot shrink") {
+		t.Errorf("ExpandVolume to less = %v, want ErrOutOfRange", err)
+	}
+	m.must(m.unexport(5))
+	m.must(m.remove(5))
 	m.wantNothing()
 }
 

@@ -19,6 +19,8 @@ type target interface {
 	Unexport(ctx context.Context, volume, device string) error
 	// Deny takes one initiator's admission and sessions away; a missing one is success.
 	Deny(ctx context.Context, volume, device, initiator string, hold transport.Hold) error
+	// Resize shows hosts the size the device has now; no export is success.
+	Resize(ctx context.Context, volume, device string) error
 	// Users names the exports, anybody's, that serve the device.
 	Users(ctx context.Context, major, minor uint32) ([]string, error)
 }

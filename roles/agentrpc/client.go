@@ -148,6 +148,15 @@ func (c *Client) CreateVolume(ctx context.Context, tok fencing.Token, s storage.
 	return storage.Volume{ID: s.ID, Bytes: r.SizeBytes, DevicePath: r.DevicePath}, nil
 }
 
+// ExpandVolume makes the volume as large as bytes and answers its actual size, 0 if the
+// agent does not say. Smaller than it is, is storage.ErrOutOfRange.
+func (c *Client) ExpandVolume(ctx context.Context, tok fencing.Token, backend storage.BackendType, kind transport.Kind, id storage.VolumeID, bytes int64) (int64, error) {
+	r, err := call(ctx, callDeadline, c.agent.ExpandVolume, &agentpb.ExpandVolumeRequest{
+		Token: fromToken(tok), VolumeId: id.String(), Backend: string(backend), Protocol: string(kind), SizeBytes: bytes,
+	})
+	return r.GetSizeBytes(), err
+}
+
 // DeleteVolume removes the volume; an absent one is success.
 func (c *Client) DeleteVolume(ctx context.Context, tok fencing.Token, backend storage.BackendType, id storage.VolumeID) error {
 	_, err := call(ctx, callDeadline, c.agent.DeleteVolume, &agentpb.DeleteVolumeRequest{
