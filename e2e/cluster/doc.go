@@ -14,8 +14,13 @@
 //
 // What lies in the lab's cache:
 //
-//	k8s-<hash>/       programs built from tools/go.mod
-//	node-<hash>/      containerd, runc, CNI plugins and configuration, shared by all guests
-//	images-<hash>/    OCI layout tars
-//	template-<hash>   the node disk
+//	k8s-<key>/            programs built from tools/go.mod
+//	images-<key>/         OCI layout tars
+//	pillar/               the newest binaries of the product
+//	pillar-image-<key>/   pillar's image with its binary, for PILLAR_LAB_IMAGE=1
+//	template-<key>/       the node disk
+//
+// Build makes them outside of the lab, all but the template; Start runs inside. A test
+// that needs no nodes takes StartControlPlane. Logs: HostDir/cluster/*.log on the host,
+// /var/log/{containerd,kubelet}.log in a guest.
 package cluster
