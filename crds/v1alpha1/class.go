@@ -69,6 +69,7 @@ type StorageClassTemplate struct {
 	// +kubebuilder:default=Immediate
 	// +optional
 	VolumeBindingMode string `json:"volumeBindingMode,omitempty"`
+	// Absent is true, except for files.
 	// +optional
 	AllowVolumeExpansion *bool `json:"allowVolumeExpansion,omitempty"`
 }

@@ -153,7 +153,8 @@ func (s *Server) Serve(ctx context.Context, address string) error {
 	}, s.log, func(r grpc.ServiceRegistrar) { csi.RegisterControllerServer(r, s) })
 }
 
-// pluginCapabilities names the services; topology is reported by the node plugin.
+// pluginCapabilities names the services and that volumes grow while they are in use;
+// topology is reported by the node plugin.
 func pluginCapabilities() []*csi.PluginCapability {
 	var caps []*csi.PluginCapability
 	for _, t := range []csi.PluginCapability_Service_Type{
@@ -162,5 +163,7 @@ func pluginCapabilities() []*csi.PluginCapability {
 	} {
 		caps = append(caps, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}})
 	}
-	return caps
+	return append(caps, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{
+		VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE},
+	}})
 }

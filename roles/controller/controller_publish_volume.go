@@ -84,7 +84,10 @@ func (s *Server) reservation(ctx context.Context, v *v1alpha1.PillarVolumeState,
 }
 
 // publishable says why the volume cannot be published to any node now (block.md B-87).
-func publishable(v *v1alpha1.PillarVolumeState) error {
+func publishable(v *v1alpha1.PillarVolumeState) error { return settled(v, "publish") }
+
+// settled says why nothing but its creation or its end can be done to the volume now.
+func settled(v *v1alpha1.PillarVolumeState, operation string) error {
 	why := ""
 	switch phase := ledger.Phase(v); {
 	case v.Status.Deleting:
@@ -96,7 +99,7 @@ func publishable(v *v1alpha1.PillarVolumeState) error {
 	default:
 		return nil
 	}
-	return csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("cannot publish volume %s: %s", v.Name, why))
+	return csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("cannot %s volume %s: %s", operation, v.Name, why))
 }
 
 // allow has the agent admit the initiator recorded for the node. It is called with ACL

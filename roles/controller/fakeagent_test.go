@@ -33,6 +33,9 @@ type fakeAgent struct {
 	calls   []string                    // "<RPC> <generation>"
 }
 
+// extent is what its sizes are rounded up to, in bytes.
+const extent = 4 << 20
+
 func startFakeAgent(t *testing.T) *fakeAgent {
 	t.Helper()
 	fence, err := fencing.Open(t.TempDir())
@@ -94,7 +97,6 @@ func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeReq
 	if err != nil {
 		return nil, agentrpc.Status(err)
 	}
-	const extent = 4 << 20
 	size := (spec.Bytes + extent - 1) / extent * extent
 	err = a.do(ctx, "CreateVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Grant, Create: true}, false, func() error {
 		if have, ok := a.volumes[r.VolumeId]; ok && have != size {
@@ -110,6 +112,23 @@ func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeReq
 		return nil
 	})
 	return &agentpb.CreateVolumeResponse{SizeBytes: size, DevicePath: "/dev/" + r.VolumeId}, err
+}
+
+func (a *fakeAgent) ExpandVolume(ctx context.Context, r *agentpb.ExpandVolumeRequest) (*agentpb.ExpandVolumeResponse, error) {
+	size := (r.SizeBytes + extent - 1) / extent * extent
+	err := a.do(ctx, "ExpandVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Grant}, false, func() error {
+		switch have, ok := a.volumes[r.VolumeId]; {
+		case !ok:
+			return storage.ErrNotFound
+		case have > size:
+			return fmt.Errorf("%w: cannot shrink from %d to %d bytes", storage.ErrOutOfRange, have, size)
+		case size > 8<<30:
+			return storage.ErrNoSpace
+		}
+		a.volumes[r.VolumeId] = size
+		return nil
+	})
+	return &agentpb.ExpandVolumeResponse{SizeBytes: size}, err
 }
 
 func (a *fakeAgent) DeleteVolume(ctx context.Context, r *agentpb.DeleteVolumeRequest) (*agentpb.DeleteVolumeResponse, error) {

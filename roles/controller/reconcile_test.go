@@ -194,7 +194,30 @@ func (b *bench) generated(k kinds) *storagev1.StorageClass {
 		}
 		return ""
 	})
+	b.expansion(k, sc)
 	return sc
+}
+
+// expansion checks that claims may grow unless the class says that they may not.
+func (b *bench) expansion(k kinds, sc *storagev1.StorageClass) {
+	b.t.Helper()
+	for _, set := range []*bool{nil, new(false), nil} {
+		if err := b.api.Get(b.t.Context(), client.ObjectKeyFromObject(k.class), k.class); err != nil {
+			b.t.Fatal(err)
+		}
+		old := k.class.DeepCopy()
+		k.class.Spec.StorageClass.AllowVolumeExpansion = set
+		if err := b.api.Patch(b.t.Context(), k.class, client.MergeFrom(old)); err != nil {
+			b.t.Fatal(err)
+		}
+		want := set == nil
+		b.eventually(sc, func() string {
+			if sc.AllowVolumeExpansion == nil || *sc.AllowVolumeExpansion != want {
+				return fmt.Sprintf("allowVolumeExpansion is %v, want %v", sc.AllowVolumeExpansion, want)
+			}
+			return ""
+		})
+	}
 }
 
 // blocked checks that a volume holds store, class and agent back.

@@ -45,13 +45,17 @@ func desiredClass(psc *v1alpha1.PillarStorageClass, protocol v1alpha1.Protocol) 
 			options = *fs.MountOptions
 		}
 	}
+	expansion := psc.Spec.StorageClass.AllowVolumeExpansion
+	if expansion == nil { // files never grow (api.md 2.5)
+		expansion = new(psc.Spec.CSIDriver == v1alpha1.DriverName)
+	}
 	owner := metav1.NewControllerRef(psc, v1alpha1.GroupVersion.WithKind("PillarStorageClass"))
 	return &storagev1.StorageClass{
 		ObjectMeta:           metav1.ObjectMeta{Name: className(psc), OwnerReferences: []metav1.OwnerReference{*owner}},
 		Provisioner:          psc.Spec.CSIDriver,
 		ReclaimPolicy:        &reclaim,
 		VolumeBindingMode:    &binding,
-		AllowVolumeExpansion: psc.Spec.StorageClass.AllowVolumeExpansion,
+		AllowVolumeExpansion: expansion,
 		MountOptions:         options,
 		Parameters: map[string]string{
 			v1alpha1.StorageClassKey: psc.Name,
