@@ -35,6 +35,7 @@ type machine struct {
 	dir   string // kubelet's
 	disk  map[int64]string
 	bad   int64 // a byte of the disk that cannot be read, if not 0
+	size  int64 // of the disk, bytes
 	minor uint32
 
 	connected bool
@@ -50,7 +51,7 @@ var errFake = errors.New("input/output error")
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	return &machine{
-		t: t, dir: t.TempDir(), disk: map[int64]string{}, minor: 1, fail: map[string]error{},
+		t: t, dir: t.TempDir(), disk: map[int64]string{}, size: 16 * mib, minor: 1, fail: map[string]error{},
 		table: mount.Table{
 			{ID: 1, Path: "/", Root: "/", Major: 8, Minor: 1, Type: "ext4", Shared: true},
 			{ID: 2, Path: "/dev", Root: "/", Minor: 5, Type: "devtmpfs", Shared: true},
@@ -97,6 +98,16 @@ func (m *machine) Attach(context.Context, attach.Source) (attach.Device, error) 
 }
 
 func (m *machine) Limit(context.Context, attach.Source) error { return m.fail["limit"] }
+
+func (m *machine) Resize(_ context.Context, _ attach.Source, atLeast int64) (int64, error) {
+	if m.size < atLeast {
+		if err := m.effect("rescan"); err != nil {
+			return 0, err
+		}
+		m.size = atLeast
+	}
+	return m.size, nil
+}
 
 func (m *machine) Find(context.Context, attach.Source) (attach.Device, bool, error) {
 	return m.device(), m.connected, m.fail["find"]
@@ -166,7 +177,7 @@ func (m *machine) Unmount(path string) error {
 	return unix.EINVAL
 }
 
-// Run is mkfs: it leaves the superblock of what it was asked for.
+// Run is mkfs, which leaves the superblock of what it was asked for, or grows a filesystem.
 func (m *machine) Run(_ context.Context, name string, _ ...string) ([]byte, error) {
 	if err := m.effect(name); err != nil {
 		return nil, err
@@ -205,7 +216,7 @@ func (m *machine) Statfs(context.Context, string) (unix.Statfs_t, error) {
 	return unix.Statfs_t{Frsize: 4096, Blocks: 100, Bfree: 60, Bavail: 50, Files: 10, Ffree: 7}, nil
 }
 
-// disk is the volume's device, 16 MiB.
+// disk is the volume's device.
 type disk struct {
 	m     *machine
 	path  string
@@ -213,7 +224,7 @@ type disk struct {
 }
 
 func (d disk) Path() string              { return d.path }
-func (d disk) Size() int64               { return 16 * mib }
+func (d disk) Size() int64               { return d.m.size }
 func (d disk) Numbers() (uint32, uint32) { return 259, d.minor }
 func (d disk) Close() error              { return nil }
 

@@ -124,10 +124,13 @@ func serving(o options, root host.Root, records *staging.Records) csiserve.Confi
 	constraints := &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
 		Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS,
 	}}}
+	online := &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
+		Type: csi.PluginCapability_VolumeExpansion_ONLINE,
+	}}}
 	return csiserve.Config{
 		Address: o.csiAddress, Name: driverName, Version: telemetry.Version, Wait: true,
 		Probe:        func(context.Context) error { return ready(root, records.Dir()) },
-		Capabilities: []*csi.PluginCapability{constraints},
+		Capabilities: []*csi.PluginCapability{constraints, online},
 	}
 }
 

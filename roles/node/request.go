@@ -33,8 +33,8 @@ func parseStage(req *csi.NodeStageVolumeRequest, pageSize int64) (stageRequest, 
 	if err := path("staging_target_path", req.GetStagingTargetPath()); err != nil {
 		return want, err
 	}
-	if strings.Count(req.GetVolumeId(), "/") < 3 { // agent, protocol, backend, agent volume ID (B-15)
-		return want, csiserve.As(csiserve.NotFound, fmt.Errorf("volume %q was never issued by this driver", req.GetVolumeId()))
+	if err := issued(req.GetVolumeId()); err != nil {
+		return want, err
 	}
 	access, readOnly, err := capability(req.GetVolumeCapability())
 	if err != nil {
@@ -197,6 +197,37 @@ func parsePublish(req *csi.NodePublishVolumeRequest) (publishRequest, error) {
 	var err error
 	want.access, _, err = capability(req.GetVolumeCapability())
 	return want, err
+}
+
+// expandRequest is a parsed NodeExpandVolume.
+type expandRequest struct {
+	volumeID, path string
+	atLeast        int64 // bytes; 0: whatever the device has
+}
+
+func parseExpand(req *csi.NodeExpandVolumeRequest) (expandRequest, error) {
+	size := req.GetCapacityRange()
+	want := expandRequest{volumeID: req.GetVolumeId(), path: filepath.Clean(req.GetVolumePath()), atLeast: size.GetRequiredBytes()}
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return want, err
+	}
+	if err := required("volume_path", req.GetVolumePath()); err != nil {
+		return want, err
+	}
+	limit := size.GetLimitBytes()
+	if want.atLeast < 0 || limit < 0 || limit > 0 && limit < want.atLeast {
+		return want, csiserve.Invalid("capacity_range", fmt.Sprintf("from %d to %d bytes", want.atLeast, limit))
+	}
+	return want, issued(want.volumeID)
+}
+
+// issued is NotFound for an ID this driver has never given to a volume: agent, protocol,
+// backend, agent volume ID (block.md B-15).
+func issued(volumeID string) error {
+	if strings.Count(volumeID, "/") < 3 {
+		return csiserve.As(csiserve.NotFound, fmt.Errorf("volume %q was never issued by this driver", volumeID))
+	}
+	return nil
 }
 
 func required(field, value string) error {

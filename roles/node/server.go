@@ -22,6 +22,7 @@ type attacher interface {
 	Attach(ctx context.Context, s attach.Source) (attach.Device, error)
 	Limit(ctx context.Context, s attach.Source) error
 	Find(ctx context.Context, s attach.Source) (attach.Device, bool, error)
+	Resize(ctx context.Context, s attach.Source, atLeast int64) (int64, error)
 	Detach(ctx context.Context, s attach.Source) error
 }
 
@@ -33,9 +34,11 @@ type mounter interface {
 	Unmount(path string) error
 }
 
-// formatter makes a device hold a filesystem: storage/filesystem.
+// formatter makes a device hold a filesystem, and that as large as the device:
+// storage/filesystem.
 type formatter interface {
 	Prepare(ctx context.Context, dev filesystem.Device, want filesystem.Want) (formatted bool, err error)
+	Grow(ctx context.Context, fstype, device, mountPoint string) error
 }
 
 // device is an open block device. While it is open the kernel gives its name and numbers
@@ -97,6 +100,7 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	resp := &csi.NodeGetCapabilitiesResponse{}
 	for _, c := range []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 	} {
 		resp.Capabilities = append(resp.Capabilities, &csi.NodeServiceCapability{

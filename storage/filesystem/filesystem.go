@@ -1,10 +1,12 @@
-// Package filesystem makes ext4 and xfs filesystems, and only on a device that blkid has
-// just proven blank. It runs
+// Package filesystem makes ext4 and xfs filesystems, only on a device that blkid has just
+// proven blank, and grows mounted ones. It runs
 //
 //	mkfs.ext4 -F -m0 [user options] DEVICE
 //	mkfs.xfs [/usr/share/xfsprogs/mkfs/lts_5.15.conf as flags] [user options] DEVICE
+//	resize2fs DEVICE
+//	xfs_growfs MOUNTPOINT
 //
-// and probes again afterwards: what mkfs claims to have made must be there.
+// and probes again after mkfs: what it claims to have made must be there.
 package filesystem
 
 import (
@@ -38,7 +40,7 @@ type Want struct {
 	Format  bool     // a blank device may be formatted
 }
 
-// Tools runs mkfs.
+// Tools runs mkfs and what makes filesystems grow.
 type Tools struct {
 	Run  host.Runner
 	Root host.Root // where xfsprogs keeps its profiles

@@ -27,6 +27,7 @@ type nvmeHost interface {
 	Device(ctx context.Context, nqn string) (nvmf.Device, error)
 	Detach(ctx context.Context, nqn string) error
 	Limit(ctx context.Context, nqn string, bytes int64) error
+	Resize(ctx context.Context, nqn string, atLeast int64) (int64, error)
 }
 
 // Attacher reaches volumes over the network.
@@ -72,6 +73,13 @@ func (a *Attacher) Attach(ctx context.Context, s Source) (Device, error) {
 // repeated: the kernel forgets it whenever a path is made again.
 func (a *Attacher) Limit(ctx context.Context, s Source) error {
 	return internal(a.nvme.Limit(ctx, s.NVMe.SubsysNQN, s.NVMe.MaxTransfer))
+}
+
+// Resize answers the size in bytes of a connected source's device once it is at least
+// atLeast. The connection may have lost its transfer-size limit by then: call Limit.
+func (a *Attacher) Resize(ctx context.Context, s Source, atLeast int64) (int64, error) {
+	size, err := a.nvme.Resize(ctx, s.NVMe.SubsysNQN, atLeast)
+	return size, internal(err)
 }
 
 // Find answers the device of a connected source and whether there is one.

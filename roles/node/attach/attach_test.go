@@ -27,6 +27,9 @@ func (h *host) Attach(_ context.Context, t nvmf.Target) (nvmf.Device, error) {
 }
 func (h *host) Device(context.Context, string) (nvmf.Device, error) { return h.dev, h.err }
 func (h *host) Detach(context.Context, string) error                { return h.err }
+func (h *host) Resize(_ context.Context, _ string, atLeast int64) (int64, error) {
+	return atLeast, h.err
+}
 func (h *host) Limit(_ context.Context, _ string, bytes int64) error {
 	h.limit = bytes
 	return h.err
@@ -50,6 +53,9 @@ func TestAttacher(t *testing.T) {
 	if err := a.Limit(t.Context(), source); err != nil || h.limit != 4<<20 {
 		t.Errorf("Limit = %v with %d bytes, want 4 MiB", err, h.limit)
 	}
+	if size, err := a.Resize(t.Context(), source, 8<<20); err != nil || size != 8<<20 {
+		t.Errorf("Resize = %d, %v, want 8 MiB", size, err)
+	}
 }
 
 func TestAttacher_Codes(t *testing.T) {
@@ -71,6 +77,9 @@ func TestAttacher_Codes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(&host{err: tc.err}, false).Attach(t.Context(), source); csiserve.CodeOf(err) != tc.want {
 				t.Errorf("Attach = %v, want code %v", err, tc.want)
+			}
+			if _, err := New(&host{err: tc.err}, false).Resize(t.Context(), source, 1); csiserve.CodeOf(err) != tc.want {
+				t.Errorf("Resize = %v, want code %v", err, tc.want)
 			}
 		})
 	}
