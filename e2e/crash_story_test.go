@@ -31,11 +31,13 @@ func TestAgent_notRunning(t *testing.T) {
 	set.Namespace, set.Name = "pillar-csi-system", "pillar-csi-agent"
 	place := func(selector string) {
 		patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":%s}}}}`, selector)
+		ctx := context.WithoutCancel(ctx)
 		if err := world.Objects.Patch(ctx, set, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	place(`{"pillar-csi.bhyoo.com/nowhere":"true"}`)
+	t.Cleanup(func() { place(`{"pillar-csi.bhyoo.com/nowhere":null}`) })
 	if err := world.Until(ctx, set, func() (bool, error) { return set.Status.CurrentNumberScheduled == 0, nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +56,7 @@ func TestAgent_notRunning(t *testing.T) {
 
 // noAgent waits until no agent process is left on the storage node.
 func noAgent(ctx context.Context) error {
-	_, err := world.storage.Guest.Exec(ctx, `for i in $(seq 100); do pgrep -f 'pillar.* agent' >/dev/null || exit 0; sleep 0.2; done; exit 1`)
+	_, err := world.storage.Guest.Exec(ctx, `for i in $(seq 100); do pgrep -f '[p]illar.* agent' >/dev/null || exit 0; sleep 0.2; done; exit 1`)
 	return err
 }
 
