@@ -157,7 +157,10 @@ func (s *server) serve(ctx context.Context, listener net.Listener, pause time.Du
 	alive.Shutdown()
 	time.Sleep(pause)
 	err := s.finish(g)
-	return errors.Join(err, <-done)
+	if served := <-done; !errors.Is(served, grpc.ErrServerStopped) { // a stop before the first accept
+		err = errors.Join(err, served)
+	}
+	return err
 }
 
 // finish drains and stops; calls that do not end in time are cut off, their retry repairs.
