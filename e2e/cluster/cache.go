@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 	"github.com/pillar-csi/pillar/e2e/lab/namespace"
@@ -73,7 +74,8 @@ func (s *artifactSet) buildImages(ctx context.Context) (string, error) {
 		return "", err
 	}
 	key := []string{runtime.Version(), filepath.Base(s.tools), filepath.Base(root), fmt.Sprint(recipes, busyboxImage, pillarImage)}
-	for _, pattern := range []string{"go.mod", "deploy/image/*", "e2e/cluster/images.go", "e2e/cluster/closure.go", "e2e/cluster/oci/*.go", "e2e/cluster/programs/*/*.go"} {
+	for _, pattern := range []string{"go.mod", "deploy/image/*.txt", "deploy/image/*.conf", "deploy/image/image.go", "deploy/image/closure.go",
+		"e2e/cluster/images.go", "e2e/cluster/toolslayer.go", "e2e/cluster/oci/*.go", "e2e/cluster/programs/*/*.go"} {
 		files, err := filepath.Glob(filepath.Join(s.repo, pattern))
 		if err != nil {
 			return "", err
@@ -83,7 +85,7 @@ func (s *artifactSet) buildImages(ctx context.Context) (string, error) {
 			if err != nil {
 				return "", fmt.Errorf("key of the images: %w", err)
 			}
-			key = append(key, f, string(data))
+			key = append(key, strings.TrimPrefix(f, s.repo), string(data))
 		}
 	}
 	return s.cache.Get(ctx, artifacts.Artifact{

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pillar-csi/pillar/deploy/image"
 	"github.com/pillar-csi/pillar/e2e/cluster/oci"
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 )
@@ -74,7 +75,7 @@ func (b *imageBuilder) all(ctx context.Context, step func(string, ...any)) error
 		return err
 	}
 	step("image %s: the tools layer; the lab mounts the binary", pillarImage)
-	if files, err = toolFiles(ctx, b.cache, b.root, b.repo); err != nil {
+	if files, err = toolFiles(ctx, b.cache, b.root); err != nil {
 		return err
 	}
 	layer := filepath.Join(b.dir, toolsLayer)
@@ -89,8 +90,8 @@ const toolsLayer = "tools.layer"
 
 // writePillarImage writes pillar's image with the given layers to dir.
 func writePillarImage(dir string, layers ...string) error {
-	image := oci.Image{Name: pillarImage, Entrypoint: []string{"/pillar"}, Layers: layers}
-	return writeFile(filepath.Join(dir, fileName(pillarImage)), func(f *os.File) error { return image.Write(f) })
+	made := oci.Image{Name: pillarImage, Entrypoint: []string{"/pillar"}, Env: image.Env, Layers: layers}
+	return writeFile(filepath.Join(dir, fileName(pillarImage)), func(f *os.File) error { return made.Write(f) })
 }
 
 // fileName is an image's name with its slashes and colon replaced.
