@@ -63,10 +63,10 @@ func (x Exec) run(ctx context.Context, name string, args []string) ([]byte, erro
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = killWait
-	err := cmd.Run()
+	cmd.WaitDelay = killWait / 2
+	err := wait(ctx, cmd)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(name), ctx.Err())
+		return nil, fmt.Errorf("%s: %w", filepath.Base(name), context.Cause(ctx))
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -77,4 +77,26 @@ func (x Exec) run(ctx context.Context, name string, args []string) ([]byte, erro
 		return nil, fmt.Errorf("run %s: %w", filepath.Base(name), err)
 	}
 	return stdout.Bytes(), nil
+}
+
+// wait starts the program and waits for its end, or until killWait after the context's:
+// os/exec has no bound for a program that does not die. stdout and stderr are whole only
+// if the context has not ended.
+func wait(ctx context.Context, cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(killWait):
+		return ctx.Err()
+	}
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
@@ -37,6 +40,24 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.WriteFile(os.Args[3], []byte(strconv.Itoa(child.Pid)), 0o600)
+		time.Sleep(time.Minute)
+	case "undead": // with a tracer: until that ends, nobody else can reap it
+		unix.Prctl(unix.PR_SET_PTRACER, unix.PR_SET_PTRACER_ANY, 0, 0, 0)
+		attr := &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}}
+		argv := []string{os.Args[0], "program", "trace", strconv.Itoa(os.Getpid()), os.Args[3]}
+		if _, err := os.StartProcess(os.Args[0], argv, attr); err != nil {
+			os.Exit(1)
+		}
+		time.Sleep(time.Minute)
+	case "trace":
+		runtime.LockOSThread()
+		pid, _ := strconv.Atoi(os.Args[3])
+		text := strconv.Itoa(os.Getpid())
+		if err := unix.PtraceSeize(pid); err != nil {
+			text = err.Error()
+		}
+		os.WriteFile(os.Args[4]+".new", []byte(text), 0o600)
+		os.Rename(os.Args[4]+".new", os.Args[4])
 		time.Sleep(time.Minute)
 	case "sleep":
 		time.Sleep(time.Minute)
@@ -120,6 +141,39 @@ func TestExec_deadline(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("child %s of the killed program still runs", pid)
 		}
+	}
+}
+
+// H-26: a program that SIGKILL does not end, as one in uninterruptible sleep, does not hold
+// up its caller.
+func TestExec_undead(t *testing.T) {
+	tracer := filepath.Join(t.TempDir(), "tracer")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := run(ctx, host.Exec{}, "undead", tracer)
+		done <- err
+	}()
+	var text []byte
+	for end := time.Now().Add(20 * time.Second); len(text) == 0; time.Sleep(10 * time.Millisecond) {
+		if text, _ = os.ReadFile(tracer); time.Now().After(end) {
+			t.Fatal("no tracer")
+		}
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Skipf("ptrace is not allowed here: %s", text)
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v, want %v", err, context.Canceled)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Run waits for a program that does not die")
 	}
 }
 
