@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -91,4 +92,42 @@ func TestStore_lockWaits(t *testing.T) {
 	}
 	release()
 	do(t, s, Token{"a", 1}, create)
+}
+
+// B-151: an effect that outlives its caller keeps the volume, so that nothing it still
+// does meets another operation; its end lets the next one in.
+func TestStore_hangingAct(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t)
+		let := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Do(ctx, volume, Token{"a", 1}, create, func(context.Context) error { <-let; return nil })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Do that hangs = %v, want %v", err, context.DeadlineExceeded)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := s.Do(ctx, volume, Token{"a", 2}, deny, mustNotRun(t)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Do beside one that hangs = %v, want %v", err, context.DeadlineExceeded)
+		}
+		close(let)
+		do(t, s, Token{"a", 2}, deny)
+	})
+}
+
+// A caller that goes away does not stop its operation; an operation it never began stays
+// undone.
+func TestStore_cancelled(t *testing.T) {
+	s := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.Do(ctx, volume, Token{"a", 1}, create, func(ctx context.Context) error { cancel(); return ctx.Err() })
+	if err != nil {
+		t.Errorf("Do whose caller left = %v, want nil", err)
+	}
+	for range 20 {
+		if _, err := s.Do(ctx, volume, Token{"a", 2}, deny, mustNotRun(t)); !errors.Is(err, context.Canceled) {
+			t.Fatalf("Do for a caller that left = %v, want %v", err, context.Canceled)
+		}
+	}
 }

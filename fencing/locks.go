@@ -18,6 +18,9 @@ type lock struct {
 
 // acquire waits for the volume's lock until ctx ends and answers its release.
 func (l *locks) acquire(ctx context.Context, volume string) (release func(), err error) {
+	if err := ctx.Err(); err != nil { // else a free lock would win at random
+		return nil, err
+	}
 	l.mu.Lock()
 	if l.held == nil {
 		l.held = map[string]*lock{}

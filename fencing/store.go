@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/pillar-csi/pillar/storage/host/durable"
 )
@@ -56,13 +57,47 @@ func (s *Store) Mark(volume string) (*Mark, error) {
 //
 // ErrStale (a *Rejection), ErrMark and ErrForeign are the store's own; any other error is
 // act's or the context's. After act failed the mark stays: the same token may retry.
+//
+// A caller that goes away does not stop act half-way, only its deadline does. An act that
+// hangs in the kernel even then keeps the lock until it ends, but not its caller: until it
+// has ended nobody can say what it will still do to the volume (B-151). What act leaves
+// behind may be read only after Do answered no error.
 func (s *Store) Do(ctx context.Context, volume string, tok Token, op Op, act func(ctx context.Context) error) (Decision, error) {
 	unlock, err := s.locks.acquire(ctx, volume)
 	if err != nil {
 		return "", fmt.Errorf("lock volume %s: %w", volume, err)
 	}
-	defer unlock()
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(actLimit)
+	}
+	var d Decision
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+		defer cancel()
+		decided, err := s.locked(ctx, volume, tok, op, act)
+		unlock()
+		d = decided
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return d, err
+	case <-time.After(time.Until(deadline) + endWait):
+		return "", fmt.Errorf("volume %s: the operation hangs and keeps its lock: %w", volume, context.DeadlineExceeded)
+	}
+}
 
+// actLimit bounds an operation whose caller set no deadline; endWait is what one may take
+// to notice its deadline: a killed program is waited for (host.Runner).
+const (
+	actLimit = 60 * time.Second
+	endWait  = 5 * time.Second
+)
+
+// locked is Do under the volume's lock.
+func (s *Store) locked(ctx context.Context, volume string, tok Token, op Op, act func(ctx context.Context) error) (Decision, error) {
 	mark, d, err := s.admit(ctx, volume, tok, op)
 	if err != nil || !d.runs() {
 		return d, err

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	"github.com/pillar-csi/pillar/fencing"
 )
@@ -32,22 +31,10 @@ type fence struct {
 	store *fencing.Store
 }
 
-// actLimit bounds a change whose caller set no deadline.
-const actLimit = 60 * time.Second
-
 // Do runs act under the volume's lock if the token admits it, and notes the decision for
-// the log. A caller that goes away does not stop act half-way: only its deadline does,
-// because killing LVM between two ioctls costs more than finishing.
+// the log.
 func (f fence) Do(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func(context.Context) error) error {
-	d, err := f.store.Do(ctx, volume, tok, op, func(ctx context.Context) error {
-		deadline, ok := ctx.Deadline()
-		if !ok {
-			deadline = time.Now().Add(actLimit)
-		}
-		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-		defer cancel()
-		return act(ctx)
-	})
+	d, err := f.store.Do(ctx, volume, tok, op, act)
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		c.decision = d
 		c.changed = c.changed || d == fencing.AdmitNewLifecycle || d == fencing.AdmitAdvance ||

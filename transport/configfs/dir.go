@@ -7,8 +7,8 @@
 //	        ├── attr_serial          Dir.Set writes and reads back
 //	        └── allowed_hosts/<nqn>  Dir.Link
 //
-// Every effect can be repeated, is a crash point, and ends with its context even if the
-// kernel does not: a write that waits for I/O in flight may hang as long as the device.
+// Every effect can be repeated, is a crash point, and does not begin once its context has
+// ended.
 package configfs
 
 import (
@@ -205,23 +205,16 @@ func same(attr, a, b string) bool {
 	return a == b
 }
 
-// act runs one effect and answers when it is done or when ctx ends, whichever is first. An
-// abandoned effect runs on: the kernel cannot be told to stop, and the caller must not
-// wait for a device that may never answer.
+// act runs one effect, unless ctx has ended. Nothing can end it once it began: a write
+// that waits for I/O in flight takes as long as the device.
 func (d Dir) act(ctx context.Context, what string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	crashpoint.Before(crashpoint.Kernel, what)
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		crashpoint.After(crashpoint.Kernel, what)
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, ctx.Err())
-	}
+	err := f()
+	crashpoint.After(crashpoint.Kernel, what)
+	return err
 }
 
 // gone turns "already removed" into success.

@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pillar-csi/pillar/transport/configfs"
@@ -86,29 +84,11 @@ func (unreadable) IsDir(name string) (bool, error) {
 	return false, &fs.PathError{Op: "lstat", Path: name, Err: syscall.EIO}
 }
 
-// hanging takes a write and never answers before it is let go.
-type hanging struct {
-	*configfstest.Kernel
-	let chan struct{}
-}
-
-func (h hanging) WriteFile(name string, data []byte) error {
-	<-h.let
-	return h.Kernel.WriteFile(name, data)
-}
-
-func TestDir_Set_endsWithContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := hanging{configfstest.New(), make(chan struct{})}
-		defer close(h.let)
-		d := configfs.On(h).Sub(sub)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := d.Mkdir(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Set(ctx, "attr_serial", "new"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Set on a hanging kernel = %v, want the deadline", err)
-		}
-	})
+func TestDir_endedContext(t *testing.T) {
+	k := configfstest.New()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := k.Dir().Sub(sub).Mkdir(ctx); !errors.Is(err, context.Canceled) || len(k.Trace()) > 0 {
+		t.Errorf("Mkdir after the end of its context = %v, want %v and no effect", err, context.Canceled)
+	}
 }

@@ -175,22 +175,9 @@ func (s *subsystem) serve(ctx context.Context, p plan, hold transport.Hold) erro
 	if s.enabled {
 		return nil
 	}
-	// The claim lasts until the kernel has answered, even if ctx ends first: let go
-	// earlier, and someone else could claim a device that is then enabled under him.
-	done := make(chan error, 1)
-	go func() { done <- s.enable(context.WithoutCancel(ctx), p.DevicePath, hold) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("enable %s: %w", s.dir.Base(), ctx.Err())
-	}
-}
-
-func (s *subsystem) enable(ctx context.Context, device string, hold transport.Hold) error {
-	release, err := hold(device)
+	release, err := hold(p.DevicePath)
 	if err != nil {
-		return fmt.Errorf("claim %s: %w", device, err)
+		return fmt.Errorf("claim %s: %w", p.DevicePath, err)
 	}
 	err = s.ns().Set(ctx, "enable", "1")
 	return errors.Join(err, release())

@@ -116,7 +116,10 @@ func (g *Gate) Export(ctx context.Context, it agentrpc.Item) (transport.Target, 
 		got, err = e.target.Export(ctx, e.want, g.hold)
 		return err
 	})
-	return got, err
+	if err != nil {
+		return transport.Target{}, err
+	}
+	return got, nil
 }
 
 // Allow admits one initiator. With acl off nothing is written but the fencing mark.
