@@ -41,8 +41,11 @@ func openCache() (*artifacts.Cache, string, error) {
 // Build makes everything a cluster needs except the node template, which needs a guest. It
 // may download packages and Go modules, so it runs outside of the lab's namespaces.
 func Build(ctx context.Context) error {
-	_, err := build(ctx)
-	return err
+	made, err := build(ctx)
+	if err != nil {
+		return err
+	}
+	return made.cache.Prune("k8s", "images", "template", "pillar-image")
 }
 
 func build(ctx context.Context) (*artifactSet, error) {

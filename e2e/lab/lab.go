@@ -108,8 +108,10 @@ func Build(ctx context.Context, kind Kind, log io.Writer) error {
 	if err := cache.InstallHost(ctx, packages); err != nil {
 		return err
 	}
-	_, err = newMachine(ctx, kind, cache)
-	return err
+	if _, err = newMachine(ctx, kind, cache); err != nil {
+		return err
+	}
+	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit")
 }
 
 // Boot starts a guest and returns when its agent answers. The guest is killed by Close.

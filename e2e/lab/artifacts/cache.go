@@ -55,7 +55,7 @@ func (c *Cache) get(ctx context.Context, a artifact) (string, error) {
 	id := a.name + "-" + key(a.key)
 	dir := filepath.Join(c.Dir, id)
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+		return dir, touch(dir)
 	}
 	if c.Offline {
 		return "", fmt.Errorf("%s: %w", id, ErrMissing)
@@ -66,12 +66,12 @@ func (c *Cache) get(ctx context.Context, a artifact) (string, error) {
 	}
 	defer release()
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil // another lab built it while we waited
+		return dir, touch(dir) // another lab built it while we waited
 	}
 	if err := c.build(ctx, a, dir); err != nil {
 		return "", fmt.Errorf("build %s: %w", a.name, err)
 	}
-	return dir, nil
+	return dir, touch(dir)
 }
 
 // build makes the artifact in a temporary directory beside its place and renames it.

@@ -10,9 +10,10 @@
 //	├── zfs-<key>/           ZFS modules, only when something asked for them
 //	├── logs/                output of the last build of each
 //	├── run/                 labs that run now
-//	└── failed/              consoles of failed runs
+//	└── failed/              consoles of the last failed runs
 //
 // An artifact's key is a hash of everything that went into it. It is built in a temporary
 // directory under a lock and renamed, so a killed build leaves nothing half done and two builds
-// of the same thing become one.
+// of the same thing become one. Its modification time is its last use; the builds remove what
+// was not used for a week and is not the last of its kind.
 package artifacts

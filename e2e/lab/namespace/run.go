@@ -14,7 +14,7 @@ import (
 )
 
 // failedKept is how many failed runs' consoles stay in the cache.
-const failedKept = 20
+const failedKept = 10
 
 // newRun makes the directory of a new lab and removes those of labs that were killed.
 // The lab is alive as long as its pid 1 holds the returned lock.
