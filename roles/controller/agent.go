@@ -56,18 +56,15 @@ func (a *agent) failed(operation string, err error) error {
 }
 
 // spec is what the agent is asked to create, from the recorded settings only.
-func (a *agent) spec(v *v1alpha1.PillarVolumeState) (storage.Spec, error) {
+func (a *agent) spec(v *v1alpha1.PillarVolumeState) storage.Spec {
 	s := storage.Spec{ID: a.volume, Bytes: v.Spec.CapacityBytes, Backend: a.backend}
-	if v.Spec.Resolved == nil {
-		return s, fmt.Errorf("record of volume %s has no resolved settings", v.Name)
-	}
 	if b := v.Spec.Resolved.Backend.LVM; b != nil {
 		s.LVM = &storage.LVMParams{VolumeGroup: b.VolumeGroup, ThinPool: b.ThinPool, Mode: b.ProvisioningMode}
 	}
 	if b := v.Spec.Resolved.Backend.ZFS; b != nil {
 		s.ZFS = &storage.ZFSParams{Pool: b.Pool, ParentDataset: b.ParentDataset, Properties: b.Properties}
 	}
-	return s, nil
+	return s
 }
 
 // exportSpec is the export the recorded settings ask for at the agent's address.

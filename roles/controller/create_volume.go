@@ -55,32 +55,36 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 // record answers the volume's record, written now if this is the first attempt.
 func (s *Server) record(ctx context.Context, w createRequest) (*v1alpha1.PillarVolumeState, error) {
 	v, err := s.ledger.Read(ctx, w.name)
-	if err == nil {
-		return v, s.sameClaim(ctx, w, v)
+	if errors.Is(err, storage.ErrNotFound) {
+		if v, err = s.plan(ctx, w); err != nil {
+			return nil, err
+		}
+		v, err = s.reserve(ctx, v)
 	}
-	if !errors.Is(err, storage.ErrNotFound) {
+	if errors.Is(err, storage.ErrConflict) { // the other of two first attempts was faster
+		v, err = s.ledger.Read(ctx, w.name)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if v, err = s.plan(ctx, w); err != nil {
-		return nil, err
-	}
-	return s.reserve(ctx, v)
+	return v, s.sameClaim(ctx, w, v)
 }
 
 // converge takes the volume to Ready from whatever phase it is in (block.md B-84). Each
 // turn moves one phase or fails.
 func (s *Server) converge(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
 	for {
-		if v.Status.Deleting {
-			return nil, csiserve.As(csiserve.Aborted, fmt.Errorf("volume %s is being deleted", v.Name))
-		}
 		var err error
-		switch phase := ledger.Phase(v); phase {
-		case v1alpha1.PhaseReady:
+		switch phase := ledger.Phase(v); {
+		case v.Status.Deleting:
+			err = csiserve.As(csiserve.Aborted, fmt.Errorf("volume %s is being deleted", v.Name))
+		case phase == v1alpha1.PhaseReady:
 			return v, nil
-		case v1alpha1.PhaseProvisioning:
+		case v.Spec.Resolved == nil:
+			err = fmt.Errorf("record of volume %s has no resolved settings", v.Name)
+		case phase == v1alpha1.PhaseProvisioning:
 			v, err = s.provision(ctx, v)
-		case v1alpha1.PhaseCreatePartial:
+		case phase == v1alpha1.PhaseCreatePartial:
 			v, err = s.export(ctx, v)
 		default:
 			err = csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s is in phase %s, which CreateVolume cannot leave", v.Name, phase))
@@ -108,11 +112,7 @@ func (s *Server) provision(ctx context.Context, v *v1alpha1.PillarVolumeState) (
 	if err != nil || v.Status.Deleting || ledger.Phase(v) != v1alpha1.PhaseProvisioning {
 		return v, err
 	}
-	spec, err := a.spec(v)
-	if err != nil {
-		return nil, err
-	}
-	made, err := a.client.CreateVolume(ctx, ledger.Token(v), spec)
+	made, err := a.client.CreateVolume(ctx, ledger.Token(v), a.spec(v))
 	if err != nil {
 		return nil, a.failed("create volume", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -278,4 +279,26 @@ func TestServer_ControllerPublishVolume_refuses(t *testing.T) {
 	if v := b.state(b.name + "pvc-p"); len(v.Status.PublishedNodes) != 2 {
 		t.Errorf("published nodes = %v, want both kept", v.Status.PublishedNodes)
 	}
+}
+
+// TestServer_recordWithoutSettings resumes a record somebody damaged: nothing is guessed.
+func TestServer_recordWithoutSettings(t *testing.T) {
+	b := newBench(t)
+	for name, phase := range map[string]v1alpha1.Phase{"provisioning": "", "partial": v1alpha1.PhaseCreatePartial} {
+		v := &v1alpha1.PillarVolumeState{
+			ObjectMeta: metav1.ObjectMeta{Name: b.name + name},
+			Spec: v1alpha1.PillarVolumeStateSpec{
+				VolumeID: b.name + "/nvmeof-tcp/lvm-lv/vg0/" + b.name + name, AgentVolumeID: "vg0/" + b.name + name,
+				AgentRef: b.name, BackendType: "lvm-lv", ProtocolType: "nvmeof-tcp",
+			},
+		}
+		b.create(v)
+		v.Status.Phase = phase
+		if err := b.api.Status().Update(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.CreateVolume(t.Context(), b.createRequest(name))
+		wantCode(t, name, err, csiserve.Internal, "has no resolved settings")
+	}
+	wantCalls(t, b.agent)
 }

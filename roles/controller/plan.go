@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -154,7 +153,8 @@ func (s *Server) unique(ctx context.Context, v *v1alpha1.PillarVolumeState) erro
 	return nil
 }
 
-// reserve writes the record of a new volume. Its agent must answer before, so that a
+// reserve writes the record of a new volume, or answers storage.ErrConflict if there is
+// one by now. Its agent must answer before, so that a
 // storage node that is away leaves no record behind (block.md B-74).
 func (s *Server) reserve(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
 	if err := s.unique(ctx, v); err != nil {
@@ -167,9 +167,5 @@ func (s *Server) reserve(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v
 	if _, err := a.client.Health(ctx); err != nil {
 		return nil, a.failed("check health", err)
 	}
-	created, err := s.ledger.Create(ctx, v)
-	if errors.Is(err, storage.ErrConflict) { // the other of two first attempts was faster
-		return s.ledger.Read(ctx, v.Name)
-	}
-	return created, err
+	return s.ledger.Create(ctx, v)
 }
