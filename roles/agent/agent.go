@@ -15,6 +15,7 @@ import (
 
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/telemetry"
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/host"
@@ -143,7 +144,7 @@ func mountConfigfs(root host.Root) error {
 
 // serve answers calls until ctx ends. Then: NOT_SERVING, a pause, drain, stop.
 func (s *server) serve(ctx context.Context, listener net.Listener, pause time.Duration) error {
-	g := grpc.NewServer(grpc.UnaryInterceptor(s.intercept))
+	g := grpc.NewServer(grpc.UnaryInterceptor(s.intercept), agentrpc.AllowPings())
 	agentpb.RegisterAgentServiceServer(g, s)
 	alive := health.NewServer() // SERVING also while gated or degraded: a restart heals neither
 	healthpb.RegisterHealthServer(g, alive)

@@ -23,6 +23,7 @@ type fakeAgent struct {
 	agentpb.UnimplementedAgentServiceServer
 	fence   *fencing.Store
 	address string
+	stop    func()
 
 	mu      sync.Mutex
 	gated   bool
@@ -31,6 +32,8 @@ type fakeAgent struct {
 	creates int                         // backends ever made
 	fail    map[string]error            // RPC -> what it answers before any effect
 	calls   []string                    // "<RPC> <generation>"
+
+	hang chan struct{} // not nil: told of each HealthCheck, which then never answers
 }
 
 // extent is what its sizes are rounded up to, in bytes.
@@ -42,19 +45,27 @@ func startFakeAgent(t *testing.T) *fakeAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	a := &fakeAgent{
+		fence: fence, address: "127.0.0.1:0",
+		volumes: map[string]int64{}, exports: map[string]transport.Export{}, fail: map[string]error{},
+	}
+	a.serve(t)
+	return a
+}
+
+// serve starts the agent's process; stop ends it.
+func (a *fakeAgent) serve(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp", a.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &fakeAgent{
-		fence: fence, address: listener.Addr().String(),
-		volumes: map[string]int64{}, exports: map[string]transport.Export{}, fail: map[string]error{},
-	}
-	server := grpc.NewServer()
+	a.address = listener.Addr().String()
+	server := grpc.NewServer(agentrpc.AllowPings())
 	agentpb.RegisterAgentServiceServer(server, a)
 	go server.Serve(listener)
+	a.stop = server.Stop
 	t.Cleanup(server.Stop)
-	return a
 }
 
 // do runs one fenced change, as the real agent does.
@@ -77,7 +88,11 @@ func (a *fakeAgent) do(ctx context.Context, rpc, volume string, t *agentpb.Fence
 	return agentrpc.Status(err)
 }
 
-func (a *fakeAgent) HealthCheck(context.Context, *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
+func (a *fakeAgent) HealthCheck(ctx context.Context, _ *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
+	if a.hang != nil {
+		a.hang <- struct{}{}
+		<-ctx.Done()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return &agentpb.HealthCheckResponse{Version: "test", Serving: true, ExportsGated: a.gated}, agentrpc.Status(a.fail["HealthCheck"])

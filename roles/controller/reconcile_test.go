@@ -288,3 +288,42 @@ func TestRun_gate(t *testing.T) {
 	wantCode(t, "unpublish", b.unpublish(id, ""), 0, "")
 	wantCode(t, "delete", b.delete(id), 0, "")
 }
+
+// TestRun_agentRestart restarts the agent between two polls, and again while its object
+// waits to be deleted: the new process gets its exports at once.
+func TestRun_agentRestart(t *testing.T) {
+	b := newBench(t)
+	id := b.made("pvc-r")
+	b.runController()
+	pa := &v1alpha1.PillarAgent{ObjectMeta: metav1.ObjectMeta{Name: b.name}}
+	b.eventually(pa, has(&pa.Status.Conditions, "ExportsReady", "True", "ExportsServing"))
+	for range 2 {
+		b.agent.stop()
+		b.eventually(pa, has(&pa.Status.Conditions, "ExportsReady", "Unknown", "AgentNotConnected"))
+		b.agent.set(func(a *fakeAgent) { a.gated = true })
+		b.agent.serve(t)
+		b.eventually(pa, has(&pa.Status.Conditions, "ExportsReady", "True", "ExportsServing"))
+		if err := b.api.Delete(t.Context(), pa); err != nil {
+			t.Fatal(err)
+		}
+		b.eventually(pa, has(&pa.Status.Conditions, "Ready", "False", "DeletionBlocked"))
+	}
+	wantCode(t, "delete", b.delete(id), 0, "")
+}
+
+// TestRun_agentHangs: one agent that never answers holds up no other.
+func TestRun_agentHangs(t *testing.T) {
+	b := newBench(t)
+	hang := make(chan struct{}, 100)
+	b.agent.hang = hang
+	b.runController()
+	<-hang
+	other := startFakeAgent(t)
+	host, port, _ := net.SplitHostPort(other.address)
+	number, _ := strconv.Atoi(port)
+	pa := &v1alpha1.PillarAgent{ObjectMeta: metav1.ObjectMeta{Name: b.name + "other"}, Spec: v1alpha1.PillarAgentSpec{
+		External: &v1alpha1.ExternalAgent{Address: host, Port: int32(number)},
+	}}
+	b.create(pa)
+	b.eventually(pa, has(&pa.Status.Conditions, "Ready", "True", "AllConditionsMet"))
+}

@@ -3,6 +3,7 @@
 package agents
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -19,7 +20,15 @@ const gated = "export restore pending"
 // Pool hands out one client per address. The zero value is ready to use.
 type Pool struct {
 	mu      sync.Mutex
-	clients map[string]*agentrpc.Client
+	clients map[string]*agentrpc.Client // by address
+	watches map[string]watch            // by agent
+	running sync.WaitGroup
+}
+
+// watch is a running agentrpc.Client.Watch.
+type watch struct {
+	client *agentrpc.Client
+	stop   context.CancelFunc
 }
 
 // Client answers the connection to the agent's resolved address, or
@@ -54,10 +63,45 @@ func (p *Pool) Dial(address string) (*agentrpc.Client, error) {
 	return c, nil
 }
 
-// Close ends every connection.
-func (p *Pool) Close() error {
+// Watch has changed called each time the connection to the agent came up or broke, until
+// another client is watched for that agent, or Forget or Close ends it.
+func (p *Pool) Watch(agent string, client *agentrpc.Client, changed func(agent string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.watches[agent].client == client {
+		return
+	}
+	p.forget(agent)
+	if p.watches == nil {
+		p.watches = map[string]watch{}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.watches[agent] = watch{client, stop}
+	p.running.Go(func() { client.Watch(ctx, func() { changed(agent) }) })
+}
+
+// Forget ends the watch of an agent; without one it does nothing.
+func (p *Pool) Forget(agent string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(agent)
+}
+
+func (p *Pool) forget(agent string) {
+	if w, ok := p.watches[agent]; ok {
+		w.stop()
+		delete(p.watches, agent)
+	}
+}
+
+// Close ends every connection and waits for the watches of them.
+func (p *Pool) Close() error {
+	defer p.running.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for agent := range p.watches {
+		p.forget(agent)
+	}
 	var errs []error
 	for _, c := range p.clients {
 		errs = append(errs, c.Close())

@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -25,6 +26,10 @@ import (
 	"github.com/pillar-csi/pillar/roles/controller/agents"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
 )
+
+// atOnce bounds how many agents are looked at at the same time. One that hangs takes every
+// call to its deadline, and must not keep another's gate closed meanwhile.
+const atOnce = 16
 
 // poll is how often a Ready agent's health is read and its exports are sent again
 // (block.md appendix D).
@@ -52,8 +57,8 @@ func NewAgents(cached, direct client.Client, pool *agents.Pool) *Agents {
 	}
 }
 
-// Kick has the agent looked at now: a call found its gate closed (block.md B-279). A full
-// queue means that this is about to happen anyway.
+// Kick has the agent looked at now: its connection came up or broke, or a call found its
+// gate closed (block.md B-279). A full queue means that this is about to happen anyway.
 func (r *Agents) Kick(name string) {
 	pa := &v1alpha1.PillarAgent{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	select {
@@ -73,6 +78,7 @@ func (r *Agents) setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.PillarStore{}, mapTo(storeAgent), gone).
 		Watches(&v1alpha1.PillarVolumeState{}, mapTo(volumeAgent), gone).
 		WatchesRawSource(source.Channel(r.kicks, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: atOnce}).
 		Complete(r)
 }
 
@@ -110,26 +116,42 @@ func volumeAgent(_ context.Context, obj client.Object) []string {
 // Reconcile brings one PillarAgent's status up to date and opens its agent's gate.
 func (r *Agents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pa := &v1alpha1.PillarAgent{}
-	if err := r.cached.Get(ctx, req.NamespacedName, pa); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	err := r.cached.Get(ctx, req.NamespacedName, pa)
+	if apierrors.IsNotFound(err) {
+		r.pool.Forget(req.Name)
+		return ctrl.Result{}, nil
 	}
-	if !pa.DeletionTimestamp.IsZero() {
-		return r.finalize(ctx, pa)
-	}
-	if err := protect(ctx, r.cached, pa, v1alpha1.AgentFinalizer); err != nil {
+	if err != nil {
 		return ctrl.Result{}, err
 	}
+	deleting, dependents := !pa.DeletionTimestamp.IsZero(), ""
+	if !deleting {
+		err = protect(ctx, r.cached, pa, v1alpha1.AgentFinalizer)
+	} else if dependents, err = agentDependents(ctx, r.direct, pa.Name); err == nil && dependents == "" {
+		return ctrl.Result{}, r.finalize(ctx, pa)
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.check(ctx, pa, dependents)
+}
+
+// check looks at node and agent and writes what it found. An agent object whose deletion
+// waits for dependents goes on serving them.
+func (r *Agents) check(ctx context.Context, pa *v1alpha1.PillarAgent, dependents string) (ctrl.Result, error) {
 	old := pa.DeepCopy()
 	s := status{&pa.Status.Conditions, pa.Generation}
 	if err := r.resolve(ctx, pa, s); err != nil {
 		return ctrl.Result{}, err
 	}
 	r.connect(ctx, pa, s)
-	ready := agentIsReady(pa, s)
-	if err := writeStatus(ctx, r.cached, pa, old); err != nil {
-		return ctrl.Result{}, err
+	next := blocked
+	if dependents != "" {
+		s.deletionBlocked(dependents)
+	} else {
+		next = r.wait(pa.Name, agentIsReady(pa, s))
 	}
-	return ctrl.Result{RequeueAfter: r.wait(pa.Name, ready)}, nil
+	return ctrl.Result{RequeueAfter: next}, writeStatus(ctx, r.cached, pa, old)
 }
 
 // agentIsReady derives Ready: an external agent's node is unknown, which is fine.
@@ -241,21 +263,12 @@ func selected(cidr, address string) (bool, error) {
 	return err == nil && prefix.Contains(ip), nil
 }
 
-// finalize lets the object go once no store, volume or PV is left on the agent.
-func (r *Agents) finalize(ctx context.Context, pa *v1alpha1.PillarAgent) (ctrl.Result, error) {
-	dependents, err := agentDependents(ctx, r.direct, pa.Name)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if dependents != "" {
-		old := pa.DeepCopy()
-		status{&pa.Status.Conditions, pa.Generation}.deletionBlocked(dependents)
-		return ctrl.Result{RequeueAfter: blocked}, writeStatus(ctx, r.cached, pa, old)
-	}
+// finalize lets the object go: no store, volume or PV is left on the agent.
+func (r *Agents) finalize(ctx context.Context, pa *v1alpha1.PillarAgent) error {
 	if err := r.unlabel(ctx, pa); err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
-	return ctrl.Result{}, release(ctx, r.cached, pa, v1alpha1.AgentFinalizer)
+	return release(ctx, r.cached, pa, v1alpha1.AgentFinalizer)
 }
 
 // unlabel removes the node's label unless another PillarAgent names the node.

@@ -28,36 +28,34 @@ func (r *Agents) exports(ctx context.Context, pa *v1alpha1.PillarAgent, s status
 		}
 		return
 	}
-	if err := r.send(ctx, pa.Name, client, true); err != nil {
-		s.no(v1alpha1.ExportsReady, v1alpha1.ReasonExportRestoreFailed, err.Error())
-		return
-	}
+	failed := r.send(ctx, pa.Name, client, true)
 	after, err := client.Health(ctx)
 	switch {
 	case err != nil:
 		s.unknown(v1alpha1.ExportsReady, v1alpha1.ReasonAgentNotConnected, err.Error())
-	case after.Gated:
-		s.no(v1alpha1.ExportsReady, v1alpha1.ReasonExportRestorePending, "the agent has not applied the complete export list yet")
-	default:
+	case !after.Gated: // also after its hold time, without the exports that failed (B-275)
 		s.yes(v1alpha1.ExportsReady, v1alpha1.ReasonExportsServing, "")
+	case failed != nil:
+		s.no(v1alpha1.ExportsReady, v1alpha1.ReasonExportRestoreFailed, failed.Error())
+	default:
+		s.no(v1alpha1.ExportsReady, v1alpha1.ReasonExportRestorePending, "the agent has not applied the complete export list yet")
 	}
 }
 
-// due tells whether the periodic pass is due, and counts it as done.
+// due tells whether the agent's exports were not sent for a whole period.
 func (r *Agents) due(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.sent[agent]) < poll {
-		return false
-	}
-	r.sent[agent] = time.Now()
-	return true
+	return time.Since(r.sent[agent]) >= poll
 }
 
 // send reads every record of the agent from the API server, which for a complete request
 // happens after its gate was seen closed (block.md B-273), and sends the exports to keep.
 // The error is that of the whole request, or of a volume that keeps the gate closed.
 func (r *Agents) send(ctx context.Context, agent string, client *agentrpc.Client, complete bool) error {
+	r.mu.Lock()
+	r.sent[agent] = time.Now()
+	r.mu.Unlock()
 	all, err := r.ledger.All(ctx)
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ func (r *Agents) health(ctx context.Context, pa *v1alpha1.PillarAgent, s status)
 		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, err.Error())
 		return nil, agentrpc.Health{}
 	}
+	r.pool.Watch(pa.Name, client, r.Kick)
 	health, err := client.Health(ctx)
 	switch {
 	case err != nil:

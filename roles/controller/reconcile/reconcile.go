@@ -6,7 +6,8 @@
 //	protocol.go  who uses it
 //	class.go     the generated StorageClass
 //
-// Changes arrive by watches. What has no watch, an agent's health, is polled. Whoever is
+// Changes arrive by watches, that an agent came or went by its connection. What has no
+// watch, an agent's health, is polled. Whoever is
 // being deleted waits for its dependents; those are read from the API server, not from a
 // cache, because a stale read could drop a guard too early.
 package reconcile
