@@ -95,7 +95,7 @@ func (w *worker) tearDown() {
 			w.must(mount.Unmount(table[i].Path))
 		}
 	}
-	w.must(errors.Join(w.host.Detach(ctx, nqn), w.target.Unexport(ctx, agentVolume, w.backer), os.RemoveAll(kernelDir)))
+	w.must(errors.Join(w.host.Detach(ctx, nqn, transport.Portal{}), w.target.Unexport(ctx, agentVolume, w.backer), os.RemoveAll(kernelDir)))
 }
 
 // server is the node plugin after a start.

@@ -42,8 +42,8 @@ func newSession(t *testing.T, multipath string) *session {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		first := make(chan error) // with native multipath each waits for the device both have
-		go func() { first <- s.first.Detach(end, nqn) }()
-		must(t, errors.Join(s.other.Detach(end, nqn), <-first, s.target.Unexport(end, volume, s.disk)))
+		go func() { first <- s.first.Detach(end, nqn, transport.Portal{}) }()
+		must(t, errors.Join(s.other.Detach(end, nqn, transport.Portal{}), <-first, s.target.Unexport(end, volume, s.disk)))
 	})
 	return s
 }
@@ -152,14 +152,14 @@ func TestKernel_session(t *testing.T) {
 			if got := s.block(s.disk); got != 'x' {
 				t.Errorf("the disk holds %q, want what was written over NVMe", got)
 			}
-			must(t, s.first.Detach(s.ctx, nqn))
+			must(t, s.first.Detach(s.ctx, nqn, transport.Portal{}))
 			if _, err := s.first.Device(s.ctx, nqn); !errors.Is(err, transport.ErrNotFound) {
 				t.Errorf("Device after Detach = %v, want ErrNotFound", err)
 			}
 			if _, err := os.Stat(dev.Path); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s after Detach: %v, want it gone", dev.Path, err)
 			}
-			must(t, s.first.Detach(s.ctx, nqn))
+			must(t, s.first.Detach(s.ctx, nqn, transport.Portal{}))
 		})
 	}
 }
@@ -256,7 +256,7 @@ func TestKernel_deniedWriter(t *testing.T) {
 		t.Errorf("the other host's device is %+v, %v, want %+v", now, err, reader)
 	}
 	must(t, s.target.Deny(s.ctx, volume, s.disk, host1, hold))
-	must(t, s.first.Detach(s.ctx, nqn))
+	must(t, s.first.Detach(s.ctx, nqn, transport.Portal{}))
 	if err := <-done; err == nil {
 		t.Error("the denied writer ended without an error")
 	}

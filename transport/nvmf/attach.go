@@ -27,12 +27,12 @@ const (
 // waited for; a live one is used with the options it has.
 //
 // transport.ErrInvalid for a value no kernel takes, transport.ErrPrecondition when NVMe/TCP
-// is not loaded or a live controller has another portal. If the device never appears, the
-// controller this call made is disconnected again.
+// is not loaded or a live controller has another portal. After a failure the controller
+// this call made is disconnected again; where that failed too, the answer is still Created.
 func (h *Host) Attach(ctx context.Context, t Target) (Device, error) {
 	dev, err := h.attach(ctx, t)
 	if err != nil {
-		return Device{}, fmt.Errorf("attach %s at %s: %w", t.NQN, t.Portal, err)
+		return Device{Created: dev.Created}, fmt.Errorf("attach %s at %s: %w", t.NQN, t.Portal, err)
 	}
 	return dev, nil
 }
@@ -42,15 +42,16 @@ func (h *Host) attach(ctx context.Context, t Target) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
+	var dev Device
 	created, err := h.reach(ctx, t, line)
-	if err != nil {
-		return Device{}, err
+	if err == nil {
+		dev, err = h.awaitDevice(ctx, t.NQN)
 	}
-	dev, err := h.awaitDevice(ctx, t.NQN)
 	if err != nil && created {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 		defer cancel()
-		return Device{}, errors.Join(err, h.Detach(undo, t.NQN))
+		left := h.Detach(undo, t.NQN, t.Portal)
+		created, err = left != nil, errors.Join(err, left)
 	}
 	dev.Created = created
 	return dev, err
@@ -80,12 +81,10 @@ func decide(own []controller, portal transport.Portal) (step, error) {
 	return next, nil
 }
 
-// reach returns when a live controller is there, and says whether this call made it.
+// reach returns when a live controller is there, and says whether this call made it, or
+// may have: a connect that outlasts ctx can still succeed.
 func (h *Host) reach(ctx context.Context, t Target, line string) (created bool, err error) {
-	portal, err := parseAddress(fmt.Sprintf("traddr=%s,trsvcid=%d", t.Portal.Address, t.Portal.Port))
-	if err != nil {
-		return false, err
-	}
+	portal := canonical(t.Portal)
 	var seen []controller
 	err = wait(ctx, func() (bool, error) {
 		if seen, err = h.own(t.NQN); err != nil {
@@ -96,7 +95,7 @@ func (h *Host) reach(ctx context.Context, t Target, line string) (created bool, 
 			return next == doUse, err
 		}
 		err = await(ctx, func() error { return h.connect(line) })
-		created = created || err == nil
+		created = created || err == nil || ctx.Err() != nil
 		if errors.Is(err, unix.EALREADY) { // made meanwhile, and not by us
 			err = nil
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/transport"
 	"golang.org/x/sys/unix"
 )
@@ -112,6 +115,61 @@ func TestHost_reach(t *testing.T) {
 	}
 }
 
+// TestHost_Attach_undo fails an attach after its connect: what it made, or may have made,
+// is gone, or the answer says that it is not.
+func TestHost_Attach_undo(t *testing.T) {
+	live := controllerAt("nvme0", "live", testNQN, testHost)
+	tests := map[string]struct {
+		after   string // the connect
+		hang    bool   // the connect outlasts the call
+		deletes string // sysfs after delete_controller
+		created bool
+	}{
+		"lost at once":              {controllerAt("nvme0", "connecting", testNQN, testHost), false, "", false},
+		"no device":                 {live, false, "", false},
+		"not deleted":               {live, false, controllerAt("nvme0", "deleting", testNQN, testHost), true},
+		"connect outlasts the call": {"", true, controllerAt("nvme0", "connecting", "(null)", testHost), true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &machine{}
+				m.set("")
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				h := m.host(func() error {
+					m.set(tc.after)
+					if tc.hang {
+						m.set(tc.deletes)
+						time.Sleep(time.Minute)
+					}
+					return nil
+				})
+				h.root = host.Root(t.TempDir())
+				go func() { // the kernel: deletes what it was asked to after a while
+					time.Sleep(8 * time.Second)
+					m.set(tc.deletes)
+				}()
+				writable(t, h.root, "sys/class/nvme/nvme0/delete_controller")
+				dev, err := h.Attach(ctx, testTarget(nil))
+				if err == nil || dev.Created != tc.created {
+					t.Errorf("Attach = %+v, %v, want an error and created %v", dev, err, tc.created)
+				}
+				time.Sleep(2 * time.Minute) // let the machine's changes pass
+			})
+		})
+	}
+}
+
+// writable makes an attribute that takes what is written.
+func writable(t *testing.T, root host.Root, name string) {
+	t.Helper()
+	p := root.Path(name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // EALREADY means that somebody else made the controller meanwhile: it is used.
 func TestHost_reach_already(t *testing.T) {
 	m := &machine{}
@@ -155,6 +213,7 @@ func TestHost_Detach_waits(t *testing.T) {
 		"controller on its way out":   {controllerAt("nvme0", "deleting", testNQN, testHost), context.DeadlineExceeded},
 		"device left":                 {strings.ReplaceAll(multipathOn, "class/nvme/", "class/gone/"), context.DeadlineExceeded},
 		"controller without a name":   {controllerAt("nvme0", "connecting", "(null)", testHost), context.DeadlineExceeded},
+		"unnamed one elsewhere":       {strings.ReplaceAll(controllerAt("nvme0", "connecting", "(null)", testHost), testPortal.Address, "10.66.0.12"), nil},
 		"unnamed one of another host": {controllerAt("nvme0", "connecting", "(null)", "nqn.2014-08.org.nvmexpress:uuid:x"), nil},
 	}
 	for name, tc := range tests {
@@ -164,7 +223,7 @@ func TestHost_Detach_waits(t *testing.T) {
 				m.set(tc.sys)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				if err := m.host(nil).Detach(ctx, testNQN); !errors.Is(err, tc.want) {
+				if err := m.host(nil).Detach(ctx, testNQN, testPortal); !errors.Is(err, tc.want) {
 					t.Errorf("Detach = %v, want %v", err, tc.want)
 				}
 			})

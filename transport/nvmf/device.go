@@ -9,6 +9,7 @@ import (
 	"path"
 
 	"github.com/pillar-csi/pillar/storage/host/crashpoint"
+	"github.com/pillar-csi/pillar/transport"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,8 +81,11 @@ func wrap(what string, err error) error {
 // Detach disconnects every controller this host has to the subsystem and returns when the
 // kernel has removed them and the device. Nothing there is success. Controllers of another
 // subsystem or host NQN are not touched; one of another host NQN to the same subsystem
-// keeps the device, and Detach waits until ctx ends.
-func (h *Host) Detach(ctx context.Context, nqn string) error {
+// keeps the device, and Detach waits until ctx ends. So it does while a first connect runs
+// at the portal, or anywhere if none is given: its subsystem is not known yet.
+func (h *Host) Detach(ctx context.Context, nqn string, portal transport.Portal) error {
+	anywhere := portal == transport.Portal{}
+	portal = canonical(portal)
 	var left []controller
 	err := wait(ctx, func() (bool, error) {
 		all, err := controllers(h.sys)
@@ -90,7 +94,7 @@ func (h *Host) Detach(ctx context.Context, nqn string) error {
 		}
 		left = nil
 		for _, c := range all {
-			if c.hostNQN == h.cfg.HostNQN && (c.nqn == nqn || unnamed(c)) {
+			if c.hostNQN == h.cfg.HostNQN && (c.nqn == nqn || unnamed(c) && (anywhere || c.portal == portal)) {
 				left = append(left, c)
 			}
 		}

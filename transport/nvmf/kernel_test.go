@@ -51,7 +51,7 @@ func newLoop(t *testing.T) *loop {
 	t.Cleanup(func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
-		l.must(errors.Join(l.host.Detach(end, l.nqn), l.target.Unexport(end, volume, l.disk)))
+		l.must(errors.Join(l.host.Detach(end, l.nqn, loopback), l.target.Unexport(end, volume, l.disk)))
 	})
 	return l
 }
@@ -195,7 +195,7 @@ func TestKernel_limit(t *testing.T) {
 			}
 		}
 	}
-	l.must(l.host.Detach(l.ctx, l.nqn))
+	l.must(l.host.Detach(l.ctx, l.nqn, loopback))
 	if err := l.host.Limit(l.ctx, l.nqn, 64<<10); !errors.Is(err, transport.ErrNotFound) {
 		t.Errorf("Limit of nothing = %v, want ErrNotFound", err)
 	}

@@ -19,7 +19,7 @@ func TestKernel_resize(t *testing.T) {
 	t.Cleanup(func() { // before the device goes
 		end, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), 20*time.Second)
 		defer cancel()
-		l.must(errors.Join(l.host.Detach(end, l.nqn), l.target.Unexport(end, volume, l.disk)))
+		l.must(errors.Join(l.host.Detach(end, l.nqn, loopback), l.target.Unexport(end, volume, l.disk)))
 	})
 	if _, err := l.host.Resize(l.ctx, l.nqn, 1); !errors.Is(err, transport.ErrNotFound) {
 		t.Errorf("Resize before connecting = %v, want ErrNotFound", err)

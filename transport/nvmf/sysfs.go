@@ -91,7 +91,7 @@ func parseAddress(s string) (transport.Portal, error) {
 			if err != nil {
 				return p, fmt.Errorf("address %q: %w", s, err)
 			}
-			p.Address = addr.Unmap().String()
+			p.Address = addr.String()
 		case "trsvcid":
 			port, err := strconv.ParseUint(value, 10, 16)
 			if err != nil {
@@ -103,7 +103,15 @@ func parseAddress(s string) (transport.Portal, error) {
 	if p.Address == "" || p.Port == 0 {
 		return p, fmt.Errorf("address %q: no portal", s)
 	}
-	return p, nil
+	return canonical(p), nil
+}
+
+// canonical is the portal as parseAddress would answer it.
+func canonical(p transport.Portal) transport.Portal {
+	if addr, err := netip.ParseAddr(p.Address); err == nil {
+		p.Address = addr.Unmap().String()
+	}
+	return p
 }
 
 // diskName matches a namespace's disk. A path behind a multipath head, nvme0c1n1, is not

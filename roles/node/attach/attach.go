@@ -25,7 +25,7 @@ type Device struct {
 type nvmeHost interface {
 	Attach(ctx context.Context, t nvmf.Target) (nvmf.Device, error)
 	Device(ctx context.Context, nqn string) (nvmf.Device, error)
-	Detach(ctx context.Context, nqn string) error
+	Detach(ctx context.Context, nqn string, portal transport.Portal) error
 	Limit(ctx context.Context, nqn string, bytes int64) error
 	Resize(ctx context.Context, nqn string, atLeast int64) (int64, error)
 }
@@ -54,19 +54,16 @@ func (a *Attacher) Offers(s Source) error {
 }
 
 // Attach connects, unless it is connected, and answers the device. On failure it has
-// undone what it did.
+// undone what it did, or the device says that it is still Created.
 func (a *Attacher) Attach(ctx context.Context, s Source) (Device, error) {
 	n := s.NVMe
 	dev, err := a.nvme.Attach(ctx, nvmf.Target{
 		NQN:       n.SubsysNQN,
-		Portal:    transport.Portal{Address: n.Address, Port: n.Port},
+		Portal:    n.portal(),
 		QueueSize: n.QueueSize, CtrlLossTmo: n.CtrlLossTmo, ReconnectDelay: n.ReconnectDelay,
 		HdrDigest: n.HdrDigest, DataDigest: n.DataDigest,
 	})
-	if err != nil {
-		return Device{}, internal(err)
-	}
-	return device(dev), nil
+	return device(dev), internal(err)
 }
 
 // Limit applies the volume's transfer-size limit to its connection. It is cheap and
@@ -93,7 +90,7 @@ func (a *Attacher) Find(ctx context.Context, s Source) (Device, bool, error) {
 
 // Detach returns nil only when the kernel has no connection and no device of the source.
 func (a *Attacher) Detach(ctx context.Context, s Source) error {
-	return internal(a.nvme.Detach(ctx, s.NVMe.SubsysNQN))
+	return internal(a.nvme.Detach(ctx, s.NVMe.SubsysNQN, s.NVMe.portal()))
 }
 
 func device(d nvmf.Device) Device {

@@ -25,8 +25,8 @@ func (h *host) Attach(_ context.Context, t nvmf.Target) (nvmf.Device, error) {
 	h.target = t
 	return h.dev, h.err
 }
-func (h *host) Device(context.Context, string) (nvmf.Device, error) { return h.dev, h.err }
-func (h *host) Detach(context.Context, string) error                { return h.err }
+func (h *host) Device(context.Context, string) (nvmf.Device, error)    { return h.dev, h.err }
+func (h *host) Detach(context.Context, string, transport.Portal) error { return h.err }
 func (h *host) Resize(_ context.Context, _ string, atLeast int64) (int64, error) {
 	return atLeast, h.err
 }

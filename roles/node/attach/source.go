@@ -42,6 +42,9 @@ type NVMe struct {
 	MaxTransfer    int64  `json:"max_data_transfer,omitempty"` // bytes; 0: no limit
 }
 
+// portal is where the subsystem is; zero if that was never recorded.
+func (n *NVMe) portal() transport.Portal { return transport.Portal{Address: n.Address, Port: n.Port} }
+
 // Same reports whether both reach the same target at the same place. Options may differ:
 // those of a connection stay as they are until the next connect (block.md B-333).
 func (s Source) Same(o Source) bool {
