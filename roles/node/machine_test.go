@@ -39,6 +39,7 @@ type machine struct {
 	minor uint32
 
 	connected bool
+	half      bool // a controller is there, its device is not
 	busy      bool // somebody holds the device elsewhere
 	dead      bool // filesystems do not answer
 	table     mount.Table
@@ -90,7 +91,7 @@ func (m *machine) Attach(context.Context, attach.Source) (attach.Device, error) 
 	dev := m.device()
 	if !m.connected {
 		if err := m.effect("connect"); err != nil {
-			return attach.Device{}, err
+			return attach.Device{Created: m.half}, err
 		}
 		m.connected, dev.Created = true, true
 	}
@@ -114,7 +115,7 @@ func (m *machine) Find(context.Context, attach.Source) (attach.Device, bool, err
 }
 
 func (m *machine) Detach(context.Context, attach.Source) error {
-	if !m.connected {
+	if !m.connected && !m.half {
 		return nil
 	}
 	if err := m.effect("disconnect"); err != nil {
@@ -125,7 +126,7 @@ func (m *machine) Detach(context.Context, attach.Source) error {
 			m.t.Errorf("disconnect under the mount at %s", e.Path)
 		}
 	}
-	m.connected = false
+	m.connected, m.half = false, false
 	m.minor++ // the next device gets other numbers
 	return nil
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -103,7 +104,7 @@ func (s *Server) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublish
 	if err := path("target_path", target); err != nil {
 		return nil, err
 	}
-	if err := s.unpublish(ctx, id, target); err != nil {
+	if err := s.unpublish(ctx, id, filepath.Clean(target)); err != nil {
 		return nil, fmt.Errorf("unpublish %s from %s: %w", id, target, err)
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil

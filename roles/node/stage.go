@@ -88,6 +88,10 @@ func (s *Server) confirm(ctx context.Context, v view, want staging.Record) error
 		csiserve.Unchanged(ctx)
 		return nil
 	}
+	top, _ := v.table.At(point(want.Access, want.StagingPath)).Top()
+	if want.Access == staging.Filesystem && (top.Type != want.FSType || top.ReadOnly != want.ReadOnly) {
+		return csiserve.As(csiserve.AlreadyExists, fmt.Errorf("it is mounted as %s, read-only %v", top.Type, top.ReadOnly))
+	}
 	want.StagedAt = time.Now().UTC()
 	return s.records.Write(want)
 }
@@ -119,18 +123,22 @@ func (s *Server) alive(ctx context.Context, access staging.Access, at string, de
 	if access == staging.Filesystem {
 		return s.probe.Alive(ctx, at)
 	}
-	d, err := s.probe.Open(at)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if major, minor := d.Numbers(); major != dev.Major || minor != dev.Minor {
-		return fmt.Errorf("the node bound at %s is device %d:%d, this volume is %d:%d", at, major, minor, dev.Major, dev.Minor)
-	}
-	if _, err := d.ReadAt(make([]byte, 512), 0); err != nil {
-		return fmt.Errorf("read %s: %w", at, err)
-	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, aliveWait)
+	defer cancel()
+	return bounded(ctx, func() error {
+		d, err := s.probe.Open(at)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if major, minor := d.Numbers(); major != dev.Major || minor != dev.Minor {
+			return fmt.Errorf("the node bound at %s is device %d:%d, this volume is %d:%d", at, major, minor, dev.Major, dev.Minor)
+		}
+		if _, err := d.ReadAt(make([]byte, 512), 0); err != nil {
+			return fmt.Errorf("read %s: %w", at, err)
+		}
+		return nil
+	})
 }
 
 // fresh does all of a stage: intent, connection, filesystem, mount, record. A failure
@@ -153,11 +161,11 @@ func (s *Server) fresh(ctx context.Context, v view, want stageRequest) (err erro
 		return err
 	}
 	dev, err := s.attach.Attach(ctx, want.Source)
-	if err != nil {
-		return err
-	}
 	if dev.Created {
 		done.add("disconnect", func(ctx context.Context) error { return s.attach.Detach(ctx, want.Source) })
+	}
+	if err != nil {
+		return err
 	}
 	if err := s.attach.Limit(ctx, want.Source); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
@@ -106,6 +108,13 @@ func TestStage_Undo(t *testing.T) {
 			t.Errorf("NodeStageVolume = %v, connected %v: not ours to disconnect", err, m.connected)
 		}
 	})
+	t.Run("disconnect fails", func(t *testing.T) {
+		m := newMachine(t)
+		m.half, m.fail["connect"], m.fail["disconnect"] = true, errFake, errFake
+		if _, err := m.server().NodeStageVolume(t.Context(), m.stageRequest(writer)); err == nil || !m.recorded() {
+			t.Errorf("NodeStageVolume = %v, record %v: what may be connected must stay recorded", err, m.recorded())
+		}
+	})
 	t.Run("unmount fails", func(t *testing.T) {
 		m := newMachine(t)
 		m.dead, m.disk, m.fail["unmount staging"] = true, ext4, errFake
@@ -132,6 +141,35 @@ func TestStage_Undo(t *testing.T) {
 	})
 }
 
+// TestStage_Hangs stages a block volume again whose device queues every read: the answer
+// comes in time and the next call of the volume gets its turn.
+func TestStage_Hangs(t *testing.T) {
+	m := newMachine(t)
+	m.stage(blockCapability())
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		defer close(never)
+		s := m.server()
+		s.probe = silent{m, never}
+		start := time.Now()
+		_, err := s.NodeStageVolume(t.Context(), m.stageRequest(blockCapability()))
+		if err == nil || time.Since(start) > aliveWait {
+			t.Errorf("NodeStageVolume = %v after %s, want an error within %s", err, time.Since(start), aliveWait)
+		}
+	})
+}
+
+// silent is a machine whose devices never answer.
+type silent struct {
+	*machine
+	never chan struct{}
+}
+
+func (s silent) Open(string) (device, error) {
+	<-s.never
+	return nil, errFake
+}
+
 // aliveless is a machine whose devices open although its filesystems are dead.
 type aliveless struct{ *machine }
 
@@ -156,6 +194,8 @@ func TestStage_Resume(t *testing.T) {
 			foreign.Path = m.staging()
 			m.table = append(m.table[:2], foreign)
 		}, nil, csiserve.FailedPrecondition, nil},
+		"record lost, other type": {func(m *machine) { must(m, os.Remove(m.record())) },
+			func(r *csi.NodeStageVolumeRequest) { r.VolumeContext[attach.Prefix+"fs-type"] = "xfs" }, csiserve.AlreadyExists, nil},
 		"record lost, device gone": {func(m *machine) { must(m, os.Remove(m.record())); m.connected = false }, nil, csiserve.FailedPrecondition, nil},
 		"foreign mount":            {func(m *machine) { foreign.Path = m.staging(); m.table = append(m.table[:2], foreign) }, nil, csiserve.FailedPrecondition, nil},
 		"device gone":              {func(m *machine) { m.connected = false }, nil, csiserve.Internal, nil},
@@ -185,8 +225,8 @@ func TestStage_Resume(t *testing.T) {
 			if diff := cmp.Diff(tc.trace, m.trace); diff != "" {
 				t.Errorf("effects (-want +got):\n%s", diff)
 			}
-			if !m.recorded() && name != "record lost, foreign mount" && name != "record lost, device gone" {
-				t.Error("no record")
+			if lost := strings.HasPrefix(name, "record lost, "); m.recorded() == lost {
+				t.Errorf("record %v, want %v", m.recorded(), !lost)
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -20,7 +21,7 @@ func (s *Server) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeS
 	if err := required("volume_path", at); err != nil {
 		return nil, err
 	}
-	usage, err := s.usage(ctx, id, at)
+	usage, err := s.usage(ctx, id, filepath.Clean(at))
 	if err != nil {
 		return nil, fmt.Errorf("stats of %s at %s: %w", id, at, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -24,7 +25,7 @@ func (s *Server) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolu
 	if err := path("staging_target_path", stagingPath); err != nil {
 		return nil, err
 	}
-	if err := s.unstage(ctx, id, stagingPath); err != nil {
+	if err := s.unstage(ctx, id, filepath.Clean(stagingPath)); err != nil {
 		return nil, fmt.Errorf("unstage %s: %w", id, err)
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
@@ -119,11 +120,7 @@ func (s *Server) unstageUnknown(ctx context.Context, id, stagingPath string, tab
 	if err != nil {
 		return err
 	}
-	_, connected, err := s.attach.Find(ctx, source)
-	if err != nil {
-		return err
-	}
-	if claimant != "" || !connected {
+	if claimant != "" {
 		csiserve.Unchanged(ctx)
 		return nil
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -24,12 +25,16 @@ func TestUnstage(t *testing.T) {
 		prepare    func(m *machine)
 		trace      []string
 	}{
-		"filesystem":     {writer, nop, whole},
-		"block":          {blockCapability(), nop, []string{"unmount device", "flush", "disconnect"}},
-		"stacked":        {writer, func(m *machine) { m.table = append(m.table, m.table[2]) }, append([]string{"unmount staging"}, whole...)},
-		"not mounted":    {writer, func(m *machine) { m.table = m.table[:2] }, []string{"flush", "disconnect"}},
-		"not connected":  {writer, func(m *machine) { m.table, m.connected = m.table[:2], false }, nil},
-		"device gone":    {writer, func(m *machine) { m.connected = false }, []string{"unmount staging"}},
+		"filesystem":    {writer, nop, whole},
+		"block":         {blockCapability(), nop, []string{"unmount device", "flush", "disconnect"}},
+		"stacked":       {writer, func(m *machine) { m.table = append(m.table, m.table[2]) }, append([]string{"unmount staging"}, whole...)},
+		"not mounted":   {writer, func(m *machine) { m.table = m.table[:2] }, []string{"flush", "disconnect"}},
+		"not connected": {writer, func(m *machine) { m.table, m.connected = m.table[:2], false }, nil},
+		"device gone":   {writer, func(m *machine) { m.connected = false }, []string{"unmount staging"}},
+		"half a session": {writer, func(m *machine) {
+			m.table, m.connected, m.half = m.table[:2], false, true
+			must(m, os.Remove(m.record()))
+		}, []string{"disconnect"}},
 		"only a session": {writer, func(m *machine) { m.table = m.table[:2]; must(m, os.Remove(m.record())) }, []string{"flush", "disconnect"}},
 	}
 	for name, tc := range tests {
@@ -46,7 +51,7 @@ func TestUnstage(t *testing.T) {
 					t.Errorf("effects (-want +got):\n%s", diff)
 				}
 			}
-			if m.connected || m.recorded() || len(m.table) != 2 {
+			if m.connected || m.half || m.recorded() || len(m.table) != 2 {
 				t.Errorf("left: connected %v, record %v, mounts %v", m.connected, m.recorded(), m.table[2:])
 			}
 		})
@@ -126,6 +131,20 @@ func TestUnstage_ClaimedSession(t *testing.T) {
 	_, err := m.server().NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: twin, StagingTargetPath: "/elsewhere"})
 	if err != nil || !m.connected {
 		t.Errorf("NodeUnstageVolume(%s) = %v, connected %v, want the other's connection kept", twin, err, m.connected)
+	}
+}
+
+// TestTrailingSlash: a path is the same with a slash behind it.
+func TestTrailingSlash(t *testing.T) {
+	m := newMachine(t)
+	m.stage(writer)
+	m.publish(writer, "pod", false)
+	s := m.server()
+	_, stats := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.staging() + "/"})
+	_, unpublish := s.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: m.target("pod") + "/"})
+	_, unstage := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: m.staging() + "/"})
+	if err := errors.Join(stats, unpublish, unstage); err != nil || m.connected || len(m.table) != 2 {
+		t.Errorf("calls = %v, connected %v, mounts %d, want all taken back", err, m.connected, len(m.table)-2)
 	}
 }
 
