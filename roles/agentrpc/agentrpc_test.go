@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -27,6 +29,7 @@ type agent struct {
 	spec storage.Spec
 	tok  fencing.Token
 	item transport.Export
+	left time.Duration // until the last reconcile's deadline
 }
 
 func (a *agent) HealthCheck(context.Context, *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
@@ -40,9 +43,11 @@ func (a *agent) CreateVolume(_ context.Context, r *agentpb.CreateVolumeRequest) 
 	return &agentpb.CreateVolumeResponse{SizeBytes: r.SizeBytes, DevicePath: "/dev/vg0/pvc-1"}, agentrpc.Status(err)
 }
 
-func (a *agent) ReconcileState(_ context.Context, r *agentpb.ReconcileStateRequest) (*agentpb.ReconcileStateResponse, error) {
+func (a *agent) ReconcileState(ctx context.Context, r *agentpb.ReconcileStateRequest) (*agentpb.ReconcileStateResponse, error) {
 	var err error
 	a.item, err = agentrpc.Export(r.Items[0].VolumeId, r.Items[0].Export)
+	deadline, _ := ctx.Deadline()
+	a.left = time.Until(deadline)
 	return &agentpb.ReconcileStateResponse{Results: []*agentpb.ReconcileItemResult{
 		agentrpc.Result(r.Items[0].VolumeId, a.err),
 	}}, agentrpc.Status(err)
@@ -224,4 +229,41 @@ func TestClient_Reconcile(t *testing.T) {
 	if diff := cmp.Diff(want, a.item); diff != "" {
 		t.Errorf("agent saw another export (-sent +seen):\n%s", diff)
 	}
+	if _, err := c.Reconcile(t.Context(), true, make([]agentrpc.Item, 300)); a.left < 5*time.Minute {
+		t.Errorf("300 items have %s, want the time to activate 300 volumes (%v)", a.left, err)
+	}
+}
+
+// TestClient_Watch: a connection is made without a call, told of, and made again.
+func TestClient_Watch(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan struct{}, 100)
+	c, err := agentrpc.Dial(listener.Addr().String(), agentrpc.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var watch sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	for _, ctx := range []context.Context{ctx, context.WithoutCancel(ctx)} {
+		watch.Go(func() { c.Watch(ctx, func() { changed <- struct{}{} }) })
+	}
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	srv := grpc.NewServer()
+	go srv.Serve(listener)
+	<-changed
+	<-changed
+	srv.Stop()
+	<-changed
+	<-changed
+	stop() // ends one, Close the other
+	c.Close()
+	watch.Wait()
 }

@@ -18,10 +18,13 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// How long one call may take (block.md U-49): a create zeroes and verifies a device.
+// How long one call may take (block.md U-49): a create zeroes and verifies a device. A
+// reconcile gets more for each item, for after a reboot every volume is activated in it: a
+// request that is cut off opens no gate, however often it is repeated.
 const (
 	createDeadline = 60 * time.Second
 	callDeadline   = 30 * time.Second
+	itemDeadline   = time.Second
 )
 
 // reconnect bounds the pause between attempts to reach an agent that restarts: gRPC's

@@ -2,6 +2,7 @@ package agentrpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
@@ -73,7 +74,8 @@ func (c *Client) Reconcile(ctx context.Context, complete bool, items []Item) ([]
 			Token: fromToken(i.Token), VolumeId: i.Export.Volume, Export: fromExport(i.Backend, i.Export), Ready: i.Ready,
 		})
 	}
-	r, err := call(ctx, callDeadline, c.agent.ReconcileState, req)
+	limit := callDeadline + time.Duration(len(items))*itemDeadline
+	r, err := call(ctx, limit, c.agent.ReconcileState, req)
 	if err != nil {
 		return nil, err
 	}
