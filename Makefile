@@ -52,13 +52,13 @@ generated:
 		echo 'check: generated files were stale. They are fresh now: look at the diff and commit it.' >&2; exit 1; fi
 
 lab: bin-lab ## test PKG=./transport/nvmet against a real kernel, in a guest
-	$(GO) test -count=1 -tags crashpoints -exec '$(LAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
+	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
 
 kernel: bin-lab ## all packages with kernel tests, in guests
 	@pkgs=$$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
 		grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|'); \
 	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; \
-	$(GO) test -count=1 -tags crashpoints -exec '$(LAB) exec' $$pkgs
+	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $$pkgs
 
 api: cluster-build ## the controller against a real API server, crashes included
 	PILLAR_LAB=1 PILLAR_TEST_ASSETS="$$(ls -td '$(CACHE)'/k8s-*/ | head -n 1)" $(GO) test -count=1 -tags crashpoints ./roles/controller/...

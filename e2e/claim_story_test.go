@@ -4,10 +4,14 @@ package e2e
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // containsAll tells whether a text has every word.
@@ -119,5 +123,37 @@ func TestClaim_volumeGroupMissing(t *testing.T) {
 	}
 	bound(ctx, t, "waiting")
 	drop(ctx, t, nil, []string{"waiting"})
+	nothingLeft(ctx, t)
+}
+
+// TestClaim_grows: a claim is edited to twice its size, and the running pod sees the room
+// (B-450, B-456).
+func TestClaim_grows(t *testing.T) {
+	ctx := begin(t)
+	claim(ctx, t, "growing", "64Mi")
+	bound(ctx, t, "growing")
+	pod(ctx, t, "tenant", "growing", "worker-1")
+	running(ctx, t, "tenant")
+	sum := sh(ctx, t, "tenant", "head -c 1048576 /dev/urandom > /data/x; sync; sha256sum /data/x")
+
+	pvc := claimNamed("growing")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`))
+	if err := world.Objects.Patch(ctx, pvc, patch); err != nil {
+		t.Fatal(err)
+	}
+	want := resource.MustParse("128Mi")
+	if err := world.Until(ctx, pvc, func() (bool, error) {
+		return pvc.Status.Capacity.Storage().Cmp(want) >= 0, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	out := sh(ctx, t, "tenant", "df -k /data | awk 'END{print $2}'")
+	if size, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || size < 100<<10 {
+		t.Errorf("the pod sees %q KiB, want over 100 MiB of the 128 it asked for", strings.TrimSpace(out))
+	}
+	if got := sh(ctx, t, "tenant", "sha256sum /data/x"); got != sum {
+		t.Errorf("after growing: %q, before: %q", got, sum)
+	}
+	drop(ctx, t, []string{"tenant"}, []string{"growing"})
 	nothingLeft(ctx, t)
 }

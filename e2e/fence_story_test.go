@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,6 +47,55 @@ func TestWorker_killed(t *testing.T) {
 	}
 	drop(ctx, t, []string{"steady"}, []string{"survivor"})
 	nothingLeft(ctx, t)
+}
+
+// TestStorage_killed: the storage node dies under a writing pod and comes back. Its exports
+// are whole before a host can reach them, the pod goes on without a restart, and no record
+// it was told is on disk is lost (B-269, B-274, B-488).
+func TestStorage_killed(t *testing.T) {
+	ctx := begin(t)
+	claim(ctx, t, "outage", "64Mi")
+	bound(ctx, t, "outage")
+	pod(ctx, t, "scribe", "outage", "worker-1")
+	running(ctx, t, "scribe")
+	sh(ctx, t, "scribe", `(i=0; while :; do i=$((i+1)); echo $i > /data/$i && sync && echo $i > /tmp/acknowledged; sleep 0.2; done) >/dev/null 2>&1 &`)
+	before := written(ctx, t)
+
+	if err := world.KillNode("storage-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := world.StartNode(ctx, "storage-1"); err != nil {
+		t.Fatal(err)
+	}
+	after := before
+	for after <= before+5 {
+		after = written(ctx, t)
+	}
+	if lost := sh(ctx, t, "scribe", `for i in $(seq $(cat /tmp/acknowledged)); do [ "$(cat /data/$i)" = $i ] || echo $i; done`); lost != "" {
+		t.Errorf("records lost: %s", lost)
+	}
+	p := podNamed("scribe")
+	if err := world.Objects.Get(ctx, keyOf(p), p); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 {
+		t.Errorf("the pod was restarted %d times", n)
+	}
+	if err := ready(ctx, "PillarAgent", "storage-1"); err != nil {
+		t.Fatal(err)
+	}
+	drop(ctx, t, []string{"scribe"}, []string{"outage"})
+	nothingLeft(ctx, t)
+}
+
+// written answers the newest record the writing pod was told is on disk.
+func written(ctx context.Context, t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimSpace(sh(ctx, t, "scribe", "while ! cat /tmp/acknowledged 2>/dev/null; do sleep 0.1; done")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // workersFor answers a worker that may die, because pillar's controller runs elsewhere, and
