@@ -300,9 +300,12 @@ func TestRun_agentRestart(t *testing.T) {
 	for range 2 {
 		b.agent.stop()
 		b.eventually(pa, has(&pa.Status.Conditions, "ExportsReady", "Unknown", "AgentNotConnected"))
+		v := b.state(b.name + "pvc-r")
+		b.eventually(v, has(&v.Status.Conditions, "ExportReconciled", "False", "AgentUnavailable"))
 		b.agent.set(func(a *fakeAgent) { a.gated = true })
 		b.agent.serve(t)
 		b.eventually(pa, has(&pa.Status.Conditions, "ExportsReady", "True", "ExportsServing"))
+		b.eventually(v, has(&v.Status.Conditions, "ExportReconciled", "True", "Reconciled"))
 		if err := b.api.Delete(t.Context(), pa); err != nil {
 			t.Fatal(err)
 		}

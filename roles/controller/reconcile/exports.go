@@ -49,16 +49,51 @@ func (r *Agents) due(agent string) bool {
 	return time.Since(r.sent[agent]) >= poll
 }
 
+// mark notes when the agent's exports were sent; the zero time makes them due.
+func (r *Agents) mark(agent string, sent time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent[agent] = sent
+}
+
 // send reads every record of the agent from the API server, which for a complete request
 // happens after its gate was seen closed (block.md B-273), and sends the exports to keep.
 // The error is that of the whole request, or of a volume that keeps the gate closed.
 func (r *Agents) send(ctx context.Context, agent string, client *agentrpc.Client, complete bool) error {
-	r.mu.Lock()
-	r.sent[agent] = time.Now()
-	r.mu.Unlock()
+	r.mark(agent, time.Now())
+	volumes, items, err := r.desired(ctx, agent)
+	if err != nil || !complete && len(items) == 0 {
+		return err
+	}
+	results, err := client.Reconcile(ctx, complete, items)
+	if err != nil {
+		for _, v := range volumes {
+			r.report(ctx, v, reasonOf(err), err.Error())
+		}
+		return fmt.Errorf("send exports of %s: %w", agent, err)
+	}
+	return r.results(ctx, volumes, results)
+}
+
+// unreachable reports every export of an agent that cannot be asked, and has them sent as
+// soon as it can.
+func (r *Agents) unreachable(ctx context.Context, agent string) {
+	r.mark(agent, time.Time{})
+	volumes, _, err := r.desired(ctx, agent)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "exports of an unreachable agent", "agent", agent)
+	}
+	for _, v := range volumes {
+		r.report(ctx, v, v1alpha1.ReasonAgentUnavailable, "agent "+agent+" is not connected")
+	}
+}
+
+// desired reads every record of the agent from the API server and answers those with an
+// export to keep, by agent volume ID, and the exports.
+func (r *Agents) desired(ctx context.Context, agent string) (map[string]*v1alpha1.PillarVolumeState, []agentrpc.Item, error) {
 	all, err := r.ledger.All(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	volumes := map[string]*v1alpha1.PillarVolumeState{}
 	var items []agentrpc.Item
@@ -75,17 +110,7 @@ func (r *Agents) send(ctx context.Context, agent string, client *agentrpc.Client
 		volumes[v.Spec.AgentVolumeID] = v
 		items = append(items, item)
 	}
-	if !complete && len(items) == 0 {
-		return nil
-	}
-	results, err := client.Reconcile(ctx, complete, items)
-	if err != nil {
-		for _, v := range volumes {
-			r.report(ctx, v, reasonOf(err), err.Error())
-		}
-		return fmt.Errorf("send exports of %s: %w", agent, err)
-	}
-	return r.results(ctx, volumes, results)
+	return volumes, items, nil
 }
 
 // results reports each volume's outcome and joins the failures. A rejected token delays
@@ -123,7 +148,7 @@ func reasonOf(err error) string {
 // meanwhile is left to the next pass.
 func (r *Agents) report(ctx context.Context, v *v1alpha1.PillarVolumeState, reason, message string) {
 	want := metav1.Condition{
-		Type: v1alpha1.ExportReconciled, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: v.Generation,
+		Type: v1alpha1.ExportReconciled, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message), ObservedGeneration: v.Generation,
 	}
 	if reason == v1alpha1.ReasonReconciled {
 		want.Status = metav1.ConditionTrue

@@ -14,19 +14,24 @@ import (
 // connect asks the agent how it is, what it offers, and whether its exports serve.
 func (r *Agents) connect(ctx context.Context, pa *v1alpha1.PillarAgent, s status) {
 	client, health := r.health(ctx, pa, s)
-	if client == nil || !connected(pa) {
+	if client == nil || !connected(pa) || !r.offers(ctx, pa, s, client) {
 		s.unknown(v1alpha1.ExportsReady, v1alpha1.ReasonAgentNotConnected, "the agent's state cannot be read")
+		r.unreachable(ctx, pa.Name)
 		return
 	}
 	pa.Status.AgentVersion = health.Version
+	r.exports(ctx, pa, s, client, health)
+}
+
+// offers reads what the agent offers; an agent that does not say is not connected.
+func (r *Agents) offers(ctx context.Context, pa *v1alpha1.PillarAgent, s status, client *agentrpc.Client) bool {
 	caps, err := client.Capabilities(ctx)
 	if err != nil {
 		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, "read capabilities: "+err.Error())
-		s.unknown(v1alpha1.ExportsReady, v1alpha1.ReasonAgentNotConnected, "the agent's state cannot be read")
-		return
+		return false
 	}
 	offer(pa, caps)
-	r.exports(ctx, pa, s, client, health)
+	return true
 }
 
 // health sets AgentConnected. A nil client means that nobody was asked.

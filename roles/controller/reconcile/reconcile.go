@@ -14,6 +14,7 @@ package reconcile
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -61,8 +62,18 @@ type status struct {
 
 func (s status) set(kind string, value metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(s.conditions, metav1.Condition{
-		Type: kind, Status: value, Reason: reason, Message: message, ObservedGeneration: s.generation,
+		Type: kind, Status: value, Reason: reason, Message: clip(message), ObservedGeneration: s.generation,
 	})
+}
+
+// clip cuts a message at what the API server takes, 32768 characters: a longer one, as of
+// a deletion that many volumes block, would cost the whole status.
+func clip(message string) string {
+	const limit, more = 32768, " ..."
+	if len(message) <= limit {
+		return message
+	}
+	return strings.ToValidUTF8(message[:limit-len(more)], "") + more
 }
 
 func (s status) yes(kind, reason, message string) { s.set(kind, metav1.ConditionTrue, reason, message) }
