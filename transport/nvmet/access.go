@@ -116,6 +116,7 @@ func (t *Target) change(volume, hostNQN string, act func(*subsystem) error) erro
 	if err != nil {
 		return err
 	}
+	defer t.lock(nqn)()
 	s, err := t.subsystem(nqn)
 	if err != nil {
 		return err

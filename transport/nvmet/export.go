@@ -78,18 +78,10 @@ func (t *Target) Prepare(ctx context.Context, e transport.Export, hold transport
 }
 
 func (t *Target) prepare(ctx context.Context, p plan, hold transport.Hold) error {
-	s, err := t.subsystem(p.nqn)
+	defer t.lock(p.nqn)()
+	s, err := t.ours(p)
 	if err != nil {
 		return err
-	}
-	if s != nil {
-		ours, err := s.backs(p.DevicePath)
-		if err != nil {
-			return err
-		}
-		if !ours {
-			return s.otherDevice(p.DevicePath)
-		}
 	}
 	id, err := t.identity(p.Volume, p.nqn, s)
 	if err != nil {
@@ -105,6 +97,20 @@ func (t *Target) prepare(ctx context.Context, p plan, hold transport.Hold) error
 		return err
 	}
 	return s.serve(ctx, p, hold)
+}
+
+// ours answers the plan's subsystem, nil if there is none; one of another device is
+// transport.ErrPrecondition.
+func (t *Target) ours(p plan) (*subsystem, error) {
+	s, err := t.subsystem(p.nqn)
+	if err != nil || s == nil {
+		return nil, err
+	}
+	ours, err := s.backs(p.DevicePath)
+	if err == nil && !ours {
+		err = s.otherDevice(p.DevicePath)
+	}
+	return s, err
 }
 
 // configure brings subsystem, namespace and hosts into the planned state, in this order.
@@ -202,12 +208,12 @@ func (t *Target) Link(ctx context.Context, e transport.Export) (transport.Target
 }
 
 func (t *Target) link(ctx context.Context, p plan) error {
-	dir := t.subsystemDir(p.nqn)
-	ok, err := dir.Sub("namespaces", "1").Exists()
+	defer t.lock(p.nqn)()
+	s, err := t.ours(p)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if s == nil || !s.namespace {
 		return fmt.Errorf("%w: subsystem %s has no namespace", transport.ErrNotFound, p.nqn)
 	}
 	t.ports.Lock()
@@ -216,5 +222,5 @@ func (t *Target) link(ctx context.Context, p plan) error {
 	if err != nil {
 		return err
 	}
-	return port.dir.Sub("subsystems").Link(ctx, dir)
+	return port.dir.Sub("subsystems").Link(ctx, s.dir)
 }

@@ -50,6 +50,15 @@ type Target struct {
 	cfg   Config
 	nvmet configfs.Dir
 	ports sync.Mutex // choosing and writing a port, which volumes share
+	names sync.Map   // NQN -> *sync.Mutex: two volumes can derive the same
+}
+
+// lock keeps other calls away from a subsystem: between looking whose device it has and
+// the writes that follow, the volume that shares the NQN must not change it.
+func (t *Target) lock(nqn string) (unlock func()) {
+	mu, _ := t.names.LoadOrStore(nqn, new(sync.Mutex))
+	mu.(*sync.Mutex).Lock()
+	return mu.(*sync.Mutex).Unlock
 }
 
 // New answers the target below fs, the root of configfs.

@@ -21,6 +21,7 @@ func (t *Target) resize(ctx context.Context, volume, device string) error {
 	if err != nil {
 		return err
 	}
+	defer t.lock(nqn)()
 	s, err := t.subsystem(nqn)
 	if err != nil || s == nil || !s.enabled {
 		return err

@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pillar-csi/pillar/transport"
+	"github.com/pillar-csi/pillar/transport/configfs"
 	"github.com/pillar-csi/pillar/transport/configfs/configfstest"
 )
 
@@ -157,6 +160,45 @@ func TestTarget_collision(t *testing.T) {
 	must(t, tgt.Unexport(t.Context(), volume, "/dev/zero"))
 	if trace := k.Trace(); len(trace) > 0 {
 		t.Errorf("calls for another volume wrote:\n%s", shorten(trace))
+	}
+}
+
+// meddling runs a function when a subsystem is first about to be made.
+type meddling struct {
+	*configfstest.Kernel
+	done atomic.Bool
+	run  func()
+}
+
+func (m *meddling) Mkdir(name string) error {
+	if name == subDir && !m.done.Swap(true) {
+		m.run()
+	}
+	return m.Kernel.Mkdir(name)
+}
+
+// N-14: of two volumes that derive one NQN and are exported at once, one is refused before
+// its device could get under the other's name.
+func TestTarget_Export_collisionAtOnce(t *testing.T) {
+	m := &meddling{Kernel: configfstest.New()}
+	tgt := New(configfs.On(m), Config{IdentityDir: t.TempDir()})
+	slow := func(string) (func() error, error) {
+		time.Sleep(100 * time.Millisecond) // until the other has written its device too
+		return func() error { return nil }, nil
+	}
+	second := make(chan error, 1)
+	m.run = func() {
+		go func() {
+			_, err := tgt.Export(t.Context(), export(func(e *transport.Export) { e.DevicePath = "/dev/zero" }), slow)
+			second <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+	}
+	if _, err := tgt.Export(t.Context(), export(func(e *transport.Export) { e.DevicePath = os.DevNull }), slow); err != nil {
+		t.Errorf("Export = %v", err)
+	}
+	if err := <-second; !errors.Is(err, transport.ErrPrecondition) {
+		t.Errorf("Export of another device at the same time = %v, want ErrPrecondition", err)
 	}
 }
 

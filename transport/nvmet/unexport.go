@@ -24,6 +24,7 @@ func (t *Target) unexport(ctx context.Context, volume, device string) error {
 	if err != nil {
 		return err
 	}
+	defer t.lock(nqn)()
 	s, err := t.subsystem(nqn)
 	if err != nil {
 		return err
