@@ -267,3 +267,20 @@ func TestClient_Watch(t *testing.T) {
 	c.Close()
 	watch.Wait()
 }
+
+// Two spellings of one address are one listener.
+func TestExport_canonicalAddress(t *testing.T) {
+	tests := map[string]string{
+		"10.0.0.1":         "10.0.0.1",
+		"::ffff:10.0.0.1":  "10.0.0.1",
+		"FD00:0:0:0::11":   "fd00::11",
+		"fd00::11":         "fd00::11",
+		"2001:db8:0:0:0::": "2001:db8::",
+	}
+	for in, want := range tests {
+		got, err := agentrpc.Export("vg0/pvc-1", &agentpb.ExportSpec{Protocol: "nvmeof-tcp", BindAddress: in})
+		if err != nil || got.Portal.Address != want {
+			t.Errorf("Export at %s = %q, %v, want %q", in, got.Portal.Address, err, want)
+		}
+	}
+}

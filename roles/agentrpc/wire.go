@@ -75,7 +75,8 @@ func fromSpec(s storage.Spec) *agentpb.BackendParameters {
 }
 
 // Export reads the desired export of a volume. It is transport.ErrInvalid if it is
-// missing, names no protocol, or its portal is none.
+// missing, names no protocol, or its portal is none. The address gets its one canonical
+// form: two spellings would count as two ports.
 func Export(volume string, e *agentpb.ExportSpec) (transport.Export, error) {
 	if e.GetProtocol() == "" {
 		return transport.Export{}, fmt.Errorf("%w: export of %s names no protocol", transport.ErrInvalid, volume)
@@ -83,14 +84,15 @@ func Export(volume string, e *agentpb.ExportSpec) (transport.Export, error) {
 	if e.GetPort() < 0 || e.GetPort() > math.MaxUint16 {
 		return transport.Export{}, fmt.Errorf("%w: port %d of %s", transport.ErrInvalid, e.GetPort(), volume)
 	}
-	if _, err := netip.ParseAddr(e.GetBindAddress()); err != nil {
+	address, err := netip.ParseAddr(e.GetBindAddress())
+	if err != nil {
 		return transport.Export{}, fmt.Errorf("%w: bind address of %s: %w", transport.ErrInvalid, volume, err)
 	}
 	return transport.Export{
 		Kind:                transport.Kind(e.GetProtocol()),
 		Volume:              volume,
 		DevicePath:          e.GetDevicePath(),
-		Portal:              transport.Portal{Address: e.GetBindAddress(), Port: uint16(e.GetPort())},
+		Portal:              transport.Portal{Address: address.Unmap().String(), Port: uint16(e.GetPort())},
 		ACL:                 e.GetAclEnabled(),
 		Initiators:          e.GetInitiators(),
 		Disabled:            e.GetDisabled(),
