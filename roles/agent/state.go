@@ -18,7 +18,8 @@ type state struct {
 	lock *os.File
 }
 
-// openState makes the directory if it is missing and takes its lock. The kernel frees the
+// openState makes the directory if it is missing, takes its lock, and makes sure that what
+// the agent before left survives a crash (durable.Prepare). The kernel frees the
 // lock with the descriptor, so a crashed agent never keeps the next one out.
 func openState(dir string) (*state, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -37,7 +38,14 @@ func openState(dir string) (*state, error) {
 		lock.Close()
 		return nil, fmt.Errorf("lock state directory %s: %w", dir, err)
 	}
-	return &state{dir: dir, lock: lock}, nil
+	s := &state{dir: dir, lock: lock}
+	for _, d := range []string{dir, s.path("nvmet-identity")} { // only once they are ours
+		if err := durable.Prepare(d, 0o700); err != nil {
+			lock.Close()
+			return nil, fmt.Errorf("state directory: %w", err)
+		}
+	}
+	return s, nil
 }
 
 func (s *state) close() error { return s.lock.Close() }

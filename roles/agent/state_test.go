@@ -3,6 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -59,5 +62,21 @@ func TestCalls_drain(t *testing.T) {
 	c.leave()
 	if again, err := c.drain(t.Context()); !again || err != nil {
 		t.Errorf("second drain = %v, %v, want again", again, err)
+	}
+}
+
+func TestState_prepares(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, "nvmet-identity", ".vg0%2Fpvc-1.json.1.tmp")
+	if err := errors.Join(os.Mkdir(filepath.Dir(left), 0o700), os.WriteFile(left, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a write that a crash left behind is still there: %v", err)
 	}
 }
