@@ -27,6 +27,18 @@ const (
 	NFS     Kind = "nfs"
 )
 
+// DefaultPort is the TCP port of a portal that names none (block.md B-235).
+func (k Kind) DefaultPort() uint16 {
+	switch k {
+	case NVMeTCP:
+		return 4420
+	case ISCSI:
+		return 3260
+	default:
+		return 0
+	}
+}
+
 // Portal is where a target listens.
 type Portal struct {
 	Address string // IPv4 or IPv6, no port, no brackets

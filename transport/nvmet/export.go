@@ -10,9 +10,6 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// defaultPort is the NVMe/TCP port when none is asked for.
-const defaultPort = 4420
-
 // plan is an export whose every part was checked.
 type plan struct {
 	transport.Export
@@ -34,7 +31,7 @@ func parse(e transport.Export) (p plan, err error) {
 	p.addr = p.addr.Unmap()
 	p.Portal.Address = p.addr.String()
 	if p.Portal.Port == 0 {
-		p.Portal.Port = defaultPort
+		p.Portal.Port = transport.NVMeTCP.DefaultPort()
 	}
 	if e.ACL {
 		p.hosts = slices.Compact(slices.Sorted(slices.Values(e.Initiators)))

@@ -200,6 +200,9 @@ func TestTarget_Export_collisionAtOnce(t *testing.T) {
 	if err := <-second; !errors.Is(err, transport.ErrPrecondition) {
 		t.Errorf("Export of another device at the same time = %v, want ErrPrecondition", err)
 	}
+	if trace := strings.Join(m.Trace(), "\n"); strings.Contains(trace, "/dev/zero") {
+		t.Errorf("the refused device was in the namespace:\n%s", trace)
+	}
 }
 
 func TestTarget_Export_heldDevice(t *testing.T) {

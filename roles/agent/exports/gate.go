@@ -163,13 +163,10 @@ type entry struct {
 
 func newEntry(it agentrpc.Item) *entry {
 	if it.Export.Portal.Port == 0 {
-		it.Export.Portal.Port = defaultPort[it.Export.Kind]
+		it.Export.Portal.Port = it.Export.Kind.DefaultPort()
 	}
 	return &entry{Item: it, want: it.Export}
 }
-
-// defaultPort of a portal that names none (block.md B-235).
-var defaultPort = map[transport.Kind]uint16{transport.NVMeTCP: 4420, transport.ISCSI: 3260}
 
 // CheckInitiator is ErrInvalid unless the name is one of the protocol's. A name is not
 // used as a path component before this.

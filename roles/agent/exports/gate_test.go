@@ -309,6 +309,24 @@ func TestGate_RestoreCancelledStaysClosed(t *testing.T) {
 	n.wantOpen(false)
 }
 
+// N-12: a request that breaks off opens no port for the part it had prepared, also when
+// the time to hold ports is over.
+func TestGate_RestoreCancelledLinksNothing(t *testing.T) {
+	n := newNode(t)
+	n.restore(item("vg0/a", 1), item("unknown/b", 1))
+	n.wantOpen(false)
+	n.clock = n.clock.Add(time.Hour)
+	n.trace = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	n.advance = func(string) { cancel() }
+	items := []agentrpc.Item{item("vg0/a", 1), item("vg0/b", 1), item("vg0/c", 1), item("vg0/d", 1)}
+	if _, err := n.gate.Restore(ctx, items); !errors.Is(err, context.Canceled) {
+		t.Errorf("Restore = %v, want canceled", err)
+	}
+	n.wantTrace("prepare vg0/a")
+	n.wantOpen(false)
+}
+
 func TestGate_RestoreSharesTheSmallestTransferSize(t *testing.T) {
 	n := newNode(t)
 	a, b, c := item("vg0/a", 1), item("vg0/b", 1), item("vg0/c", 1)
