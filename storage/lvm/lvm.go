@@ -27,6 +27,9 @@ import (
 // somebody's lock, and dies with everything it started.
 const commandTimeout = 30 * time.Second
 
+// errHangs is no context.DeadlineExceeded: the caller's own deadline has not passed.
+var errHangs = fmt.Errorf("no answer within %s", commandTimeout)
+
 // settings are given to every tool, so that a pod with its own lvm.conf and a machine with
 // the distribution's behave the same (lvm.conf(5)):
 //
@@ -81,7 +84,7 @@ func (g *Group) lvm(ctx context.Context, tool string, args ...string) ([]byte, e
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%s: %w", tool, ctx.Err())
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, errHangs)
 	defer cancel()
 	out, err := g.run.Run(ctx, tool, append([]string{"--config", settings}, args...)...)
 	return out, classify(err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -293,4 +294,22 @@ func TestGroup_Pool(t *testing.T) {
 	if _, err := g.Pool(t.Context()); !errors.Is(err, storage.ErrUnsupported) {
 		t.Errorf("Pool of a thin pool = %v, want ErrUnsupported", err)
 	}
+}
+
+// hung is a tool that ends only when it is killed.
+type hung struct{}
+
+func (hung) Run(ctx context.Context, _ string, _ ...string) ([]byte, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// B-204: a tool that hangs is an internal error, not the end of its caller's time.
+func TestGroup_hungTool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := New(hung{}, "", Config{VolumeGroup: "vg0"}).Inspect(t.Context(), "pvc-1")
+		if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("Inspect = %v, want an error of no kind", err)
+		}
+	})
 }
