@@ -25,9 +25,10 @@ import (
 
 // How long an export waits for its device (block.md U-19), and how long a port stays
 // closed for the sake of volumes that cannot be restored (U-50): hosts give a volume up
-// after their own, longer, timeout.
+// after their own, longer, timeout. leastWait is enough for one volume that does not hang.
 const (
 	deviceWait = 10 * time.Second
+	leastWait  = 3 * time.Second
 	portHold   = 60 * time.Second
 )
 
@@ -143,11 +144,20 @@ func (g *Gate) Resync(ctx context.Context, items []agentrpc.Item) ([]agentrpc.It
 		return nil, err
 	}
 	var results []agentrpc.ItemResult
+	until := g.now().Add(deviceWait)
 	for _, it := range items {
+		ctx, cancel := g.share(ctx, until)
 		_, err := g.Export(ctx, it)
+		cancel()
 		results = append(results, agentrpc.ItemResult{Volume: it.Export.Volume, Err: err})
 	}
 	return results, ctx.Err()
+}
+
+// share gives one of many items its time: what is left until the given moment, and never
+// less than leastWait. Volumes that hang thus leave some of the request to the others.
+func (g *Gate) share(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(until.Sub(g.now()), leastWait))
 }
 
 // entry is an item on its way through the phases. err takes it out of the later ones.

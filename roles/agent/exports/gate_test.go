@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,8 +29,9 @@ type node struct {
 	refuse  map[string]error // by volume: preparing it
 	linked  map[string]transport.Portal
 	trace   []string
-	advance func(volume string) // called after a volume was prepared
-	absent  error               // of the kernel's target
+	advance func(volume string)      // called after a volume was prepared
+	absent  error                    // of the kernel's target
+	hang    map[string]chan struct{} // Prepare of a volume waits for it
 	store   *fencing.Store
 	gate    *exports.Gate
 }
@@ -79,6 +81,9 @@ func (n *node) hold(device string) (func() error, error) {
 func (n *node) Available(context.Context) error { return n.absent }
 
 func (n *node) Prepare(_ context.Context, e transport.Export, hold transport.Hold) error {
+	if let, ok := n.hang[e.Volume]; ok {
+		<-let
+	}
 	if err := n.refuse[e.Volume]; err != nil {
 		return err
 	}
@@ -325,6 +330,29 @@ func TestGate_RestoreCancelledLinksNothing(t *testing.T) {
 	}
 	n.wantTrace("prepare vg0/a")
 	n.wantOpen(false)
+}
+
+// D-17: a volume that hangs in the kernel cannot keep the node down for good.
+func TestGate_RestoreWithAHangingVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		let := make(chan struct{})
+		n.hang = map[string]chan struct{}{"vg0/a": let}
+		items := []agentrpc.Item{item("vg0/a", 1), item("vg0/b", 1)}
+		for range 2 { // the second finds the lock taken
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if _, err := n.gate.Restore(ctx, items); err != nil {
+				t.Fatalf("Restore beside a hanging volume = %v, want results", err)
+			}
+			n.clock = n.clock.Add(time.Minute)
+		}
+		if _, linked := n.linked["vg0/b"]; !linked {
+			t.Errorf("linked = %v, want vg0/b", n.linked)
+		}
+		n.wantOpen(true)
+		close(let)
+	})
 }
 
 func TestGate_RestoreSharesTheSmallestTransferSize(t *testing.T) {
