@@ -2,14 +2,11 @@ package fencing
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 )
 
 // schemaVersion of mark files. Another version was written by another release, whose
@@ -117,29 +114,4 @@ func (m *Mark) check(volume string) error {
 		seen[r.UID] = true
 	}
 	return nil
-}
-
-// nameMax keeps a mark's name, and that of its temporary file, within the 255 bytes of
-// every filesystem.
-const nameMax = 200
-
-// markName is the file name of a volume's mark (B-155, U-12): every byte outside
-// [A-Za-z0-9._-] as %XX, so that no two IDs share a name and none leaves the directory. A
-// name that would be too long ends in the ID's SHA-256 instead; no escape contains "~".
-func markName(volume string) string {
-	var b strings.Builder
-	for i := range len(volume) {
-		c := volume[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._-", c) >= 0 {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	name := b.String()
-	if len(name) > nameMax {
-		sum := sha256.Sum256([]byte(volume))
-		name = name[:nameMax-1-2*len(sum)] + "~" + hex.EncodeToString(sum[:])
-	}
-	return name + ".json"
 }

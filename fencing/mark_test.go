@@ -10,36 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// B-155, U-12: injective, inside the directory, case kept, short enough.
-func TestMarkName(t *testing.T) {
-	long := strings.Repeat("v", 250)
-	tests := map[string]string{
-		"vg0/pvc-0b8c": "vg0%2Fpvc-0b8c.json",
-		"VG0/PVC-0B8C": "VG0%2FPVC-0B8C.json",
-		"tank/a:b":     "tank%2Fa%3Ab.json",
-		"a%2Fb":        "a%252Fb.json",
-		"../etc":       "..%2Fetc.json",
-		"":             ".json",
-		"tank/é~\n":    "tank%2F%C3%A9%7E%0A.json",
-	}
-	for id, want := range tests {
-		if got := markName(id); got != want {
-			t.Errorf("markName(%q) = %q, want %q", id, got, want)
-		}
-	}
-	seen := map[string]string{}
-	for _, id := range []string{"tank/" + long, "tank/" + long + "w", "tank/" + long + "x", strings.Repeat("é", 90)} {
-		name := markName(id)
-		if len("."+name+".4294967295.tmp") > 255 || strings.Contains(name, "/") {
-			t.Errorf("markName(%q) = %q, which is no usable file name", id, name)
-		}
-		if other, ok := seen[name]; ok {
-			t.Errorf("markName(%q) = markName(%q)", id, other)
-		}
-		seen[name] = id
-	}
-}
-
 func TestMark_roundTrip(t *testing.T) {
 	for _, want := range someMarks()[1:] {
 		data, err := encodeMark(want)

@@ -180,6 +180,9 @@ func (s *Store) write(m *Mark) error {
 	return nil
 }
 
+// markName is the file name of a volume's mark.
+func markName(volume string) string { return durable.Name(volume) + ".json" }
+
 func (s *Store) path(volume string) string { return filepath.Join(s.dir, markName(volume)) }
 
 func rejection(d Decision, volume string, tok Token, mark *Mark) error {

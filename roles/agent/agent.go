@@ -20,7 +20,6 @@ import (
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/lvm"
-	"github.com/pillar-csi/pillar/storage/mount"
 	"github.com/pillar-csi/pillar/transport"
 	"github.com/pillar-csi/pillar/transport/configfs"
 	"github.com/pillar-csi/pillar/transport/nvmet"
@@ -89,7 +88,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	mounted := func() error { return mountConfigfs(cfg.Root) }
+	mounted := func() error { return configfs.Mount(cfg.Root) }
 	if err := mounted(); err != nil {
 		log.Warn("configfs not mounted", zap.Error(err)) // health and every export say so too
 	}
@@ -126,20 +125,6 @@ func openTargets(st *state, root host.Root) targets {
 	return targets{
 		transport.NVMeTCP: nvmeTCP{nvmet.New(configfs.New(root), nvmet.Config{IdentityDir: st.path("nvmet-identity"), Root: root})},
 	}
-}
-
-// mountConfigfs mounts configfs where the host has not (block.md B-269). There is one
-// configfs in a kernel, however often it is mounted.
-func mountConfigfs(root host.Root) error {
-	const where = "/sys/kernel/config"
-	table, err := mount.Read(root)
-	if err != nil {
-		return err
-	}
-	if top, ok := table.At(where).Top(); ok && top.Type == "configfs" {
-		return nil
-	}
-	return mount.Mount("configfs", root.Path(where), "configfs", nil)
 }
 
 // serve answers calls until ctx ends. Then: NOT_SERVING, a pause, drain, stop.

@@ -136,17 +136,3 @@ func (t *Target) identity(volume, nqn string, s *subsystem) (Identity, error) {
 	}
 	return s.id, t.pin(volume, s.id)
 }
-
-// escape makes a file name of a volume ID: every byte outside [A-Za-z0-9._-] becomes %XX.
-func escape(volume string) string {
-	var b strings.Builder
-	for _, c := range []byte(volume) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}

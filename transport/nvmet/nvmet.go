@@ -31,6 +31,7 @@ import (
 	"sync"
 
 	"github.com/pillar-csi/pillar/storage/host"
+	"github.com/pillar-csi/pillar/storage/host/durable"
 	"github.com/pillar-csi/pillar/transport"
 	"github.com/pillar-csi/pillar/transport/configfs"
 )
@@ -103,5 +104,5 @@ func (t *Target) Available(ctx context.Context) error {
 func (t *Target) subsystemDir(nqn string) configfs.Dir { return t.nvmet.Sub("subsystems", nqn) }
 
 func (t *Target) recordPath(volume string) string {
-	return filepath.Join(t.cfg.IdentityDir, escape(volume)+".json")
+	return filepath.Join(t.cfg.IdentityDir, durable.Name(volume)+".json")
 }

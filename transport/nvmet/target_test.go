@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pillar-csi/pillar/storage/host/durable"
 	"github.com/pillar-csi/pillar/transport"
 	"github.com/pillar-csi/pillar/transport/configfs"
 	"github.com/pillar-csi/pillar/transport/configfs/configfstest"
@@ -266,7 +267,7 @@ func TestTarget_Export_pinsIdentity(t *testing.T) {
 
 func TestTarget_Export_corruptPin(t *testing.T) {
 	k, tgt := fixture(t)
-	must(t, os.WriteFile(filepath.Join(tgt.cfg.IdentityDir, escape(volume)+".json"), []byte("{"), 0o600))
+	must(t, os.WriteFile(filepath.Join(tgt.cfg.IdentityDir, durable.Name(volume)+".json"), []byte("{"), 0o600))
 	if _, err := tgt.Export(t.Context(), export(nil), free); err == nil {
 		t.Error("Export with a corrupt pinned record succeeded")
 	}

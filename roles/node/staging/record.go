@@ -147,7 +147,7 @@ func (r *Records) Claimant(s attach.Source) (string, error) {
 }
 
 func (r *Records) path(volumeID string) string {
-	return filepath.Join(r.dir, fileName(volumeID))
+	return filepath.Join(r.dir, durable.Name(volumeID)+".json")
 }
 
 // decode parses a record and holds it against itself.

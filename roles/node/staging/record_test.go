@@ -119,25 +119,6 @@ func TestRecords_WriteRefuses(t *testing.T) {
 	}
 }
 
-func TestFileName(t *testing.T) {
-	tests := map[string]string{
-		id:                 "storage-1%2Fnvmeof-tcp%2Flvm-lv%2Fvg0%2Fpvc-1.json",
-		"../x":             "%2E.%2Fx.json",
-		"a%2Fb":            "a%252Fb.json",
-		".tmp":             "%2Etmp.json",
-		"line\nend \x00 ü": "line%0Aend%20%00%20%C3%BC.json",
-	}
-	for in, want := range tests {
-		if got := fileName(in); got != want {
-			t.Errorf("fileName(%q) = %q, want %q", in, got, want)
-		}
-	}
-	a, b := fileName(strings.Repeat("x", 300)), fileName(strings.Repeat("x", 301))
-	if a == b || len(a) != nameLimit+len(".json") || !strings.Contains(a, "~") {
-		t.Errorf("fileName of long IDs = %q and %q", a, b)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"schema_version":1,"volume_id":"x"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
