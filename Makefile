@@ -3,6 +3,7 @@
 # installs.
 
 GO      := $(CURDIR)/.ci/go
+TICK    := $(CURDIR)/.ci/tick
 LAB     := $(GO) with $(CURDIR)/bin/lab
 VERSION := v0.1.0
 IMAGE   := ghcr.io/pillar-csi/pillar:$(VERSION)
@@ -30,18 +31,19 @@ build: ## build bin/pillar, one static binary
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pillar .
 
 unit: ## test without root, kernel or cluster, under a minute
-	$(GO) test ./...
+	@$(TICK) 'unit: compiling and running the tests that need no kernel' $(GO) test ./...
 
 check: ## regenerate, vet, lint, and test with the race detector
 	@$(MAKE) --no-print-directory generated
-	$(GO) vet -tags $(TAGS) ./...
-	$(GO) tool staticcheck -tags $(TAGS) ./...
+	@$(TICK) 'check: vet' $(GO) vet -tags $(TAGS) ./...
+	@$(TICK) 'check: staticcheck' $(GO) tool staticcheck -tags $(TAGS) ./...
 	@command -v gcc >/dev/null || { echo 'check: the race detector needs gcc (apt-get install gcc libc6-dev)' >&2; exit 1; }
-	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v /e2e)
+	@CGO_ENABLED=1 $(TICK) 'check: compiling and running the tests with the race detector' \
+		$(GO) test -race $$($(GO) list ./... | grep -v /e2e)
 
 generate: ## write generated code and CRDs again
-	$(GO) generate ./...
-	cd roles/agentpb && $(GO) run ./generate
+	@$(TICK) 'generate: deepcopy and CRDs' $(GO) generate ./...
+	@cd roles/agentpb && $(TICK) 'generate: gRPC stubs' $(GO) run ./generate
 
 # generated fails when `make generate` changes a file.
 .PHONY: generated
@@ -58,13 +60,15 @@ kernel: bin-lab ## all packages with kernel tests, in guests
 	@pkgs=$$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
 		grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|'); \
 	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; \
-	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $$pkgs
+	$(TICK) 'kernel: packages in guests, two at a time' \
+		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $$pkgs
 
 api: cluster-build ## the controller against a real API server, crashes included
-	PILLAR_LAB=1 PILLAR_TEST_ASSETS="$$(ls -td '$(CACHE)'/k8s-*/ | head -n 1)" $(GO) test -count=1 -tags crashpoints ./roles/controller/...
+	@PILLAR_LAB=1 PILLAR_TEST_ASSETS="$$($(GO) with bin/cluster assets)" $(TICK) 'api: the controller and a real API server' \
+		$(GO) test -count=1 -tags crashpoints ./roles/controller/...
 
 # in-lab runs the tests of one folder in a lab, from which nothing can be downloaded.
-in-lab = $(GO) test -c -tags lab -o bin/$(notdir $1).test ./$1 && cd $1 && \
+in-lab = $(TICK) 'compiling the tests of $1' $(GO) test -c -tags lab -o bin/$(notdir $1).test ./$1 && cd $1 && \
 	$(LAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
 
 e2e: cluster-build ## lab, cluster and user stories on it, RUN=TestName for some
@@ -82,7 +86,7 @@ demo: ## show one volume's life, from claim to disk and back (KEEP=1 leaves it r
 
 .PHONY: demo-steps
 demo-steps: cluster-build
-	@$(GO) build -o bin/demo ./e2e/demo
+	@$(TICK) 'compiling bin/demo' $(GO) build -o bin/demo ./e2e/demo
 	@KEEP= $(LAB) enter -- $(CURDIR)/bin/demo $(if $(filter 1,$(KEEP)),-keep)
 
 test: ## everything: check, unit, kernel, api, e2e; what CI runs
@@ -91,7 +95,7 @@ test: ## everything: check, unit, kernel, api, e2e; what CI runs
 test-steps: lab-build check unit kernel api e2e
 
 bench: lab-build ## ratios against a baseline: name, value, unit, goal
-	@$(GO) build -o bin/bench ./e2e/bench
+	@$(TICK) 'compiling bin/bench' $(GO) build -o bin/bench ./e2e/bench
 	@$(LAB) enter -- $(CURDIR)/bin/bench
 
 image: ## build the container image with docker, podman or buildah
@@ -101,14 +105,14 @@ image: ## build the container image with docker, podman or buildah
 
 .PHONY: bin-lab
 bin-lab:
-	@$(GO) build -o bin/lab ./e2e/lab/cmd/lab
+	@$(TICK) 'compiling bin/lab' $(GO) build -o bin/lab ./e2e/lab/cmd/lab
 
 .PHONY: lab-build cluster-build
 lab-build: bin-lab
 	@$(LAB) build
 
 cluster-build: lab-build ## make all that guests and cluster are made of, cached
-	@$(GO) build -o bin/cluster ./e2e/cluster/cmd/cluster
+	@$(TICK) 'compiling bin/cluster' $(GO) build -o bin/cluster ./e2e/cluster/cmd/cluster
 	@$(GO) with bin/cluster build
 
 lab-shell: bin-lab ## a terminal in GUEST=storage-1 of a running lab

@@ -69,6 +69,15 @@ func build(ctx context.Context) (*artifactSet, error) {
 	return s, err
 }
 
+// Programs answers the folder of etcd, Kubernetes and the sidecars.
+func Programs(ctx context.Context) (string, error) {
+	cache, repo, err := openCache()
+	if err != nil {
+		return "", err
+	}
+	return Tools(ctx, cache, repo)
+}
+
 // buildImages answers the folder of layout tars. Their key is every input: the tools'
 // folder and the guests' package tree by name, own files by content.
 func (s *artifactSet) buildImages(ctx context.Context) (string, error) {

@@ -14,14 +14,33 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 || os.Args[1] != "build" {
-		fmt.Fprintln(os.Stderr, "usage: cluster build")
-		os.Exit(2)
+	verb := ""
+	if len(os.Args) == 2 {
+		verb = os.Args[1]
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := cluster.Build(ctx); err != nil {
+	var err error
+	switch verb {
+	case "build":
+		err = cluster.Build(ctx)
+	case "assets":
+		err = printAssets(ctx)
+	default:
+		fmt.Fprintln(os.Stderr, "usage: cluster build | assets")
+		os.Exit(2)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
+}
+
+// printAssets prints the folder of etcd and kube-apiserver, for tests that need no guest.
+func printAssets(ctx context.Context) error {
+	dir, err := cluster.Programs(ctx)
+	if err == nil {
+		fmt.Println(dir)
+	}
+	return err
 }
