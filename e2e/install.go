@@ -10,10 +10,6 @@ import (
 	"github.com/pillar-csi/pillar/e2e/cluster"
 )
 
-// imageVar makes the lab run the binary inside the image, as users do, instead of the one
-// mounted from the host. Closing runs set it.
-const imageVar = "PILLAR_LAB_IMAGE"
-
 // placeholder is the binary's name in the lab overlay.
 const placeholder = "/lab/bin/pillar-lab"
 
@@ -21,7 +17,7 @@ const placeholder = "/lab/bin/pillar-lab"
 // binary, or the base itself when the image is to be used. deploy is the repository's
 // folder of that name.
 func Install(ctx context.Context, c *cluster.Cluster, deploy string) error {
-	if os.Getenv(imageVar) == "1" {
+	if os.Getenv(cluster.ImageVar) == "1" {
 		return c.Apply(ctx, filepath.Join(deploy, "kustomize/base"))
 	}
 	return c.ApplyEdited(ctx, func(o *unstructured.Unstructured) error {

@@ -63,7 +63,7 @@ func build(ctx context.Context) (*artifactSet, error) {
 	if s.binary, err = s.buildPillar(ctx); err != nil {
 		return nil, err
 	}
-	if os.Getenv(imageVar) == "1" {
+	if os.Getenv(ImageVar) == "1" {
 		s.closed, err = s.closeImage(ctx)
 	}
 	return s, err

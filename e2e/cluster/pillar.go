@@ -14,9 +14,9 @@ import (
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 )
 
-// imageVar set to 1 puts the binary into pillar's image, as users run it. Otherwise guests
+// ImageVar set to 1 puts the binary into pillar's image, as users run it. Otherwise guests
 // see it as /lab/bin/pillar-<hash>, and a changed binary needs no new image.
-const imageVar = "PILLAR_LAB_IMAGE"
+const ImageVar = "PILLAR_LAB_IMAGE"
 
 // binariesKept is how many binaries of the product stay in the cache.
 const binariesKept = 5
