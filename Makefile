@@ -22,7 +22,7 @@ export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help build unit check generate lab kernel api e2e demo test test-steps bench image \
-	lab-shell lab-stop clean-cache
+	build-zfs lab-shell lab-stop clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r t d; do printf '%-12s %s\n' "$$t" "$$d"; done
@@ -114,6 +114,9 @@ lab-build: bin-lab
 cluster-build: lab-build ## make all that guests and cluster are made of, cached
 	@$(TICK) 'compiling bin/cluster' $(GO) build -o bin/cluster ./e2e/cluster/cmd/cluster
 	@$(GO) with bin/cluster build
+
+build-zfs: bin-lab ## compile ZFS for guests that ask for it, cached
+	@$(LAB) build zfs
 
 lab-shell: bin-lab ## a terminal in GUEST=storage-1 of a running lab
 	@$(LAB) shell $(GUEST)

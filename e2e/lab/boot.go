@@ -68,7 +68,7 @@ func (g *Guest) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	life, err := g.launch(console)
+	life, err := g.launch(ctx, console)
 	if err != nil {
 		return fmt.Errorf("boot %s: %w", g.Spec.Name, err)
 	}
@@ -81,7 +81,7 @@ func (g *Guest) Start(ctx context.Context) error {
 
 // launch starts the guest's process in a session of its own and returns a context that ends
 // with it.
-func (g *Guest) launch(console *os.File) (context.Context, error) {
+func (g *Guest) launch(ctx context.Context, console *os.File) (context.Context, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.life != nil && g.life.Err() == nil {
@@ -92,7 +92,7 @@ func (g *Guest) launch(console *os.File) (context.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv, env, err := g.lab.kind.command(g)
+	argv, env, err := g.lab.kind.command(ctx, g)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,10 @@ type GuestSpec struct {
 	// read-only.
 	Share, ShareRO map[string]string
 
-	Modules []string          // loaded before the agent answers
+	// Modules are loaded before the agent answers. A guest that names zfs also has zfs(8) and
+	// zpool(8); both come from an artifact that only `lab build zfs` makes, and Boot is
+	// artifacts.ErrMissing without it. QEMU guests have no ZFS: errors.ErrUnsupported.
+	Modules []string
 	Hosts   map[string]string // more lines of /etc/hosts: name -> address
 	Env     map[string]string // environment of everything the agent runs
 }

@@ -93,6 +93,26 @@ func Open(ctx context.Context, cfg Config) (*Lab, error) {
 // Build makes all artifacts of a kind, installing the machine's packages that are missing. It is
 // quick when all is cached. It runs outside of a lab, where there is a way to the mirrors.
 func Build(ctx context.Context, kind Kind, log io.Writer) error {
+	packages := artifacts.HostPackages
+	if kind == QEMU {
+		packages = slices.Concat(packages, artifacts.QEMUPackages)
+	}
+	return build(ctx, packages, log, func(cache *artifacts.Cache) error {
+		_, err := newMachine(ctx, kind, cache)
+		return err
+	})
+}
+
+// BuildZFS is Build for what UML guests that load the module zfs need in addition. It takes
+// minutes, so Build leaves it out and whoever wants ZFS asks for it once.
+func BuildZFS(ctx context.Context, log io.Writer) error {
+	return build(ctx, artifacts.HostPackages, log, func(cache *artifacts.Cache) error {
+		_, err := cache.ZFS(ctx)
+		return err
+	})
+}
+
+func build(ctx context.Context, packages []string, log io.Writer, get func(*artifacts.Cache) error) error {
 	dir, err := artifacts.Dir()
 	if err != nil {
 		return err
@@ -101,17 +121,13 @@ func Build(ctx context.Context, kind Kind, log io.Writer) error {
 		return err
 	}
 	cache := &artifacts.Cache{Dir: dir, Log: log}
-	packages := artifacts.HostPackages
-	if kind == QEMU {
-		packages = slices.Concat(packages, artifacts.QEMUPackages)
-	}
 	if err := cache.InstallHost(ctx, packages); err != nil {
 		return err
 	}
-	if _, err = newMachine(ctx, kind, cache); err != nil {
+	if err := get(cache); err != nil {
 		return err
 	}
-	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit")
+	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit", "zfs")
 }
 
 // Boot starts a guest and returns when its agent answers. The guest is killed by Close.

@@ -9,8 +9,9 @@ import (
 
 // machine is one kind of guest: how its process is started and what it calls its devices.
 type machine interface {
-	// command writes the guest's boot files and returns the process to start.
-	command(g *Guest) (argv, env []string, err error)
+	// command writes the guest's boot files and returns the process to start. Artifacts that
+	// only this guest needs and that are not in the cache are artifacts.ErrMissing.
+	command(ctx context.Context, g *Guest) (argv, env []string, err error)
 	// device is the guest's path of its i-th disk; 0 is /var.
 	device(i int) string
 	memoryMB() int // default

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 )
 
 func TestParseSize(t *testing.T) {
@@ -114,5 +117,19 @@ func TestGuest_shares(t *testing.T) {
 	want := []share{{"/c", "/cache", true}, {"/run/host", "/host", true}, {"/repo", "/repo", true}, {"/tmp/out", "/repo/out", false}}
 	if diff := cmp.Diff(want, g.shares(), cmp.AllowUnexported(share{})); diff != "" {
 		t.Errorf("shares() (-want +got):\n%s", diff)
+	}
+}
+
+// TestUML_trees has a cache without ZFS: only a guest that names it notices.
+func TestUML_trees(t *testing.T) {
+	u := &uml{root: "root", kernel: artifacts.Kernel{Modules: "modules"},
+		cache: &artifacts.Cache{Dir: t.TempDir(), Offline: true}}
+	root, modules, err := u.trees(t.Context(), GuestSpec{Modules: []string{"nvmet"}})
+	if root != "root" || modules != "modules" || err != nil {
+		t.Errorf("trees(nvmet) = %s, %s, %v, want root, modules", root, modules, err)
+	}
+	_, _, err = u.trees(t.Context(), GuestSpec{Modules: []string{"nvmet", "zfs"}})
+	if !errors.Is(err, artifacts.ErrMissing) || !strings.Contains(err.Error(), "`lab build zfs`") {
+		t.Errorf("trees(zfs) = %v, want ErrMissing that names the command", err)
 	}
 }

@@ -51,7 +51,10 @@ func (q *qemu) memoryMB() int       { return 512 }
 func (q *qemu) device(i int) string { return "/dev/vd" + string(rune('a'+i)) }
 func (q *qemu) troubles() []string  { return []string{"Kernel panic", "Failed to get"} }
 
-func (q *qemu) command(g *Guest) (argv, env []string, err error) {
+func (q *qemu) command(_ context.Context, g *Guest) (argv, env []string, err error) {
+	if needsZFS(g.Spec) {
+		return nil, nil, fmt.Errorf("module zfs in a guest of kind %s: %w", QEMU, errors.ErrUnsupported)
+	}
 	if err := q.copyTemplate(g); err != nil {
 		return nil, nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/pillar-csi/pillar/e2e/lab/agent"
@@ -14,6 +15,7 @@ import (
 
 // uml runs guests as user-mode Linux: one ordinary program per guest.
 type uml struct {
+	cache      *artifacts.Cache
 	kernel     artifacts.Kernel
 	root, init string
 }
@@ -31,7 +33,7 @@ func newUML(ctx context.Context, cache *artifacts.Cache) (*uml, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &uml{kernel: kernel, root: root, init: init}, nil
+	return &uml{cache: cache, kernel: kernel, root: root, init: init}, nil
 }
 
 func (u *uml) memoryMB() int       { return 256 }
@@ -43,11 +45,27 @@ func (u *uml) troubles() []string {
 	return []string{"Failed to lock", "Can't open", "user_init_tap: init failed", "Kernel panic"}
 }
 
-func (u *uml) command(g *Guest) (argv, env []string, err error) {
+// trees are a guest's root and module trees. Guests without ZFS neither need nor use its
+// artifact.
+func (u *uml) trees(ctx context.Context, spec GuestSpec) (root, modules string, err error) {
+	if !needsZFS(spec) {
+		return u.root, u.kernel.Modules, nil
+	}
+	zfs, err := u.cache.ZFS(ctx)
+	return zfs.Root, zfs.Modules, err
+}
+
+func needsZFS(spec GuestSpec) bool { return slices.Contains(spec.Modules, "zfs") }
+
+func (u *uml) command(ctx context.Context, g *Guest) (argv, env []string, err error) {
+	root, modules, err := u.trees(ctx, g.Spec)
+	if err != nil {
+		return nil, nil, err
+	}
 	config := g.bootConfig()
 	config.Interface = "vec0"
-	config.Root = agent.Share{Type: "hostfs", Source: u.root, ReadOnly: true}
-	config.Modules = agent.Share{Type: "hostfs", Source: u.kernel.Modules, ReadOnly: true}
+	config.Root = agent.Share{Type: "hostfs", Source: root, ReadOnly: true}
+	config.Modules = agent.Share{Type: "hostfs", Source: modules, ReadOnly: true}
 	config.Var = u.device(0)
 	boot := filepath.Join(g.dir, "boot")
 	if err := writeBootFiles(boot, u.init, config); err != nil {

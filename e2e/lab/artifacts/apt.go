@@ -150,7 +150,7 @@ func (c *Cache) deb(ctx context.Context, spec string) (string, error) {
 		return newest(found), err
 	}
 	if c.Offline {
-		return "", fmt.Errorf("package %s: %w", spec, ErrMissing)
+		return "", fmt.Errorf("package %s: %w, run `lab build` first", spec, ErrMissing)
 	}
 	a, err := c.apt(ctx)
 	if err != nil {

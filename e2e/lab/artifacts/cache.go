@@ -15,7 +15,7 @@ import (
 )
 
 // ErrMissing is an artifact that is not in the cache while building is not allowed.
-var ErrMissing = errors.New("not in the cache, run `lab build` first")
+var ErrMissing = errors.New("not in the cache")
 
 // Cache is a directory of artifacts.
 type Cache struct {
@@ -58,7 +58,7 @@ func (c *Cache) get(ctx context.Context, a artifact) (string, error) {
 		return dir, touch(dir)
 	}
 	if c.Offline {
-		return "", fmt.Errorf("%s: %w", id, ErrMissing)
+		return "", fmt.Errorf("%s: %w, run `lab build` first", id, ErrMissing)
 	}
 	release, err := c.lock(ctx, id)
 	if err != nil {

@@ -7,7 +7,7 @@
 //	├── qemu-<key>/          vmlinux, modules/<release>, initrd parts
 //	├── root-<key>/          the guests' root directory, shared and read-only
 //	├── guestinit-<key>/     PID 1 of the guests, built from this repository
-//	├── zfs-<key>/           ZFS modules, only when something asked for them
+//	├── zfs-<key>/           modules with ZFS, root with its programs; only `lab build zfs` makes it
 //	├── logs/                output of the last build of each
 //	├── run/                 labs that run now
 //	└── failed/              consoles of the last failed runs

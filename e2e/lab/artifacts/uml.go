@@ -92,28 +92,37 @@ func kernelIn(dir, image string) (Kernel, error) {
 }
 
 func makeUML(ctx context.Context, b *builder, deb string) error {
-	version, err := builtUsing(ctx, deb)
+	pkg, src, err := umlKernelSource(ctx, b, deb)
 	if err != nil {
 		return err
 	}
-	b.step("kernel source %s (139 MB)", version)
-	source, err := b.cache.deb(ctx, sourcePackage(version)+"="+version)
-	if err != nil {
-		return err
-	}
-	pkg := filepath.Join(b.work, "package")
-	if err := b.run(ctx, b.work, nil, "dpkg-deb", "-x", deb, pkg); err != nil {
-		return err
-	}
-	src := filepath.Join(b.work, "src")
-	if err := unpackKernelSource(ctx, b, source, version, src); err != nil {
-		return err
-	}
-	if err := buildNVMe(ctx, b, src, filepath.Join(pkg, "usr/share/doc/user-mode-linux/config.gz")); err != nil {
+	if err := buildNVMe(ctx, b, src); err != nil {
 		return err
 	}
 	b.step("module tree")
 	return assembleUML(ctx, b, pkg, src)
+}
+
+// umlKernelSource unpacks the package and the kernel source it was built from, and makes the
+// source ready to compile modules.
+func umlKernelSource(ctx context.Context, b *builder, deb string) (pkg, src string, err error) {
+	version, err := builtUsing(ctx, deb)
+	if err != nil {
+		return "", "", err
+	}
+	b.step("kernel source %s (139 MB)", version)
+	source, err := b.cache.deb(ctx, sourcePackage(version)+"="+version)
+	if err != nil {
+		return "", "", err
+	}
+	pkg, src = filepath.Join(b.work, "package"), filepath.Join(b.work, "src")
+	if err := b.run(ctx, b.work, nil, "dpkg-deb", "-x", deb, pkg); err != nil {
+		return "", "", err
+	}
+	if err := unpackKernelSource(ctx, b, source, version, src); err != nil {
+		return "", "", err
+	}
+	return pkg, src, prepareKernelSource(ctx, b, src, filepath.Join(pkg, "usr/share/doc/user-mode-linux/config.gz"))
 }
 
 var linuxVersion = regexp.MustCompile(`\blinux \(= ([^)]+)\)`)
@@ -139,7 +148,7 @@ func sourcePackage(version string) string {
 }
 
 func unpackKernelSource(ctx context.Context, b *builder, deb, version, src string) error {
-	b.step("unpack the parts of kernel source %s that NVMe needs", version)
+	b.step("unpack the parts of kernel source %s that modules need", version)
 	name := sourcePackage(version)
 	if err := os.MkdirAll(filepath.Join(src, "Documentation"), 0o755); err != nil {
 		return err
@@ -159,9 +168,8 @@ func unpackKernelSource(ctx context.Context, b *builder, deb, version, src strin
 	return writeFiles(src, map[string]string{"Documentation/Kconfig": ""})
 }
 
-// buildNVMe configures the source like the package's kernel and compiles drivers/nvme, plus
-// crypto/dh_generic, which has to know the groups that DH-CHAP uses.
-func buildNVMe(ctx context.Context, b *builder, src, config string) error {
+// prepareKernelSource configures the source like the package's kernel, plus umlConfig.
+func prepareKernelSource(ctx context.Context, b *builder, src, config string) error {
 	b.step("configure the kernel source")
 	if err := b.pipe(ctx, src, []string{"gzip", "-dc", config}, []string{"tee", ".config"}); err != nil {
 		return err
@@ -169,21 +177,25 @@ func buildNVMe(ctx context.Context, b *builder, src, config string) error {
 	if err := b.run(ctx, src, nil, append([]string{"scripts/config"}, umlConfig...)...); err != nil {
 		return err
 	}
-	make := func(args ...string) error {
-		return b.run(ctx, src, nil, append([]string{"make", "ARCH=um", "-j2"}, args...)...)
-	}
-	if err := make("olddefconfig"); err != nil {
+	if err := makeKernel(ctx, b, src, "olddefconfig"); err != nil {
 		return err
 	}
 	b.step("prepare the kernel source for modules")
-	if err := make("modules_prepare"); err != nil {
-		return err
-	}
+	return makeKernel(ctx, b, src, "modules_prepare")
+}
+
+// buildNVMe compiles drivers/nvme, plus crypto/dh_generic, which has to know the groups that
+// DH-CHAP uses.
+func buildNVMe(ctx context.Context, b *builder, src string) error {
 	b.step("compile drivers/nvme")
-	if err := make("M=drivers/nvme", "modules", "KBUILD_MODPOST_WARN=1"); err != nil {
+	if err := makeKernel(ctx, b, src, "M=drivers/nvme", "modules", "KBUILD_MODPOST_WARN=1"); err != nil {
 		return err
 	}
-	return make("crypto/dh_generic.ko", "KBUILD_MODPOST_WARN=1")
+	return makeKernel(ctx, b, src, "crypto/dh_generic.ko", "KBUILD_MODPOST_WARN=1")
+}
+
+func makeKernel(ctx context.Context, b *builder, src string, args ...string) error {
+	return b.run(ctx, src, nil, append([]string{"make", "ARCH=um", "-j2"}, args...)...)
 }
 
 func assembleUML(ctx context.Context, b *builder, pkg, src string) error {

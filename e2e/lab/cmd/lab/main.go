@@ -1,6 +1,6 @@
 // Command lab builds what the lab's guests boot, runs commands in a lab and tests in guests.
 //
-//	lab build [uml] [qemu]      make the artifacts of a kind
+//	lab build [uml] [qemu] [zfs]   make the artifacts of a kind, or ZFS for guests of kind uml
 //	lab enter -- COMMAND        run a command in namespaces of its own; KEEP=1 leaves them
 //	lab exec BINARY ARGS        for `go test -exec`: run a test binary in a new guest
 //	lab shell GUEST             a terminal in a guest of a running lab
@@ -21,7 +21,7 @@ import (
 	"github.com/pillar-csi/pillar/e2e/lab/namespace"
 )
 
-const usage = `usage: lab build [uml] [qemu] | enter -- COMMAND... | exec BINARY ARGS... | shell GUEST | stop`
+const usage = `usage: lab build [uml] [qemu] [zfs] | enter -- COMMAND... | exec BINARY ARGS... | shell GUEST | stop`
 
 func main() {
 	namespace.Init()
@@ -66,7 +66,13 @@ func build(kinds []string) error {
 		kinds = []string{string(lab.KindFromEnv())}
 	}
 	for _, kind := range kinds {
-		if err := lab.Build(ctx, lab.Kind(kind), os.Stderr); err != nil {
+		var err error
+		if kind == "zfs" {
+			err = lab.BuildZFS(ctx, os.Stderr)
+		} else {
+			err = lab.Build(ctx, lab.Kind(kind), os.Stderr)
+		}
+		if err != nil {
 			return err
 		}
 	}
