@@ -194,8 +194,11 @@ func (h *Host) rescan(ctx context.Context, nqn string) error {
 		return err
 	}
 	for _, c := range own {
-		err := h.write(ctx, path.Join("class/nvme", c.name, "rescan_controller"), "1")
-		if err != nil && !vanished(h.sys, path.Join("class/nvme", c.name), err) {
+		dir := path.Join("class/nvme", c.name)
+		_, err := whole(h.sys, dir, func() (none struct{}, err error) {
+			return none, h.write(ctx, path.Join(dir, "rescan_controller"), "1")
+		})
+		if err != nil {
 			return err
 		}
 	}

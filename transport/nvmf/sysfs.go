@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pillar-csi/pillar/transport"
 	"golang.org/x/sys/unix"
@@ -43,10 +44,7 @@ func controllers(sys fs.FS) ([]controller, error) {
 	}
 	var all []controller
 	for _, name := range dirs {
-		c, err := readController(sys, name)
-		if vanished(sys, path.Join("class/nvme", name), err) {
-			continue
-		}
+		c, err := whole(sys, path.Join("class/nvme", name), func() (*controller, error) { return readController(sys, name) })
 		if err != nil {
 			return nil, fmt.Errorf("controller %s: %w", name, err)
 		}
@@ -136,10 +134,8 @@ func findNamespace(sys fs.FS, nqn, hostNQN string) (*namespace, error) {
 			return nil, err
 		}
 		for _, disk := range disks {
-			ns, err := readNamespace(sys, path.Join(dir, disk))
-			if vanished(sys, path.Join(dir, disk), err) {
-				continue
-			}
+			at := path.Join(dir, disk)
+			ns, err := whole(sys, at, func() (*namespace, error) { return readNamespace(sys, at) })
 			if err != nil {
 				return nil, fmt.Errorf("namespace %s: %w", disk, err)
 			}
@@ -164,10 +160,7 @@ func namespaceDirs(sys fs.FS, nqn, hostNQN string) ([]string, error) {
 	var dirs []string
 	for _, name := range subsystems {
 		dir := path.Join("class/nvme-subsystem", name)
-		got, err := read(sys, dir, "subsysnqn")
-		if vanished(sys, dir, err) {
-			continue
-		}
+		got, err := whole(sys, dir, func() (string, error) { return read(sys, dir, "subsysnqn") })
 		if err != nil {
 			return nil, fmt.Errorf("subsystem %s: %w", name, err)
 		}
@@ -252,11 +245,29 @@ func read(sys fs.FS, dir, attr string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// vanished says whether err comes from an object that is gone by now.
-func vanished(sys fs.FS, dir string, err error) bool {
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
-		return false
+// How long an object of sysfs may be without its attributes: they follow their directory
+// within microseconds, or within tens of milliseconds on a busy machine (seen on Linux 6.12
+// with two CPUs).
+const (
+	wholeTries = 50
+	wholePause = 10 * time.Millisecond
+)
+
+// whole reads an object of sysfs, whose directory comes before its attributes and goes after
+// them: what lacks one is read again. An object that is gone by now is the zero value.
+func whole[T any](sys fs.FS, dir string, get func() (T, error)) (T, error) {
+	var none T
+	for try := 1; ; try++ {
+		got, err := get()
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			return got, err
+		}
+		if _, look := fs.Stat(sys, dir); errors.Is(look, fs.ErrNotExist) {
+			return none, nil
+		}
+		if try == wholeTries {
+			return none, err
+		}
+		time.Sleep(wholePause)
 	}
-	_, look := fs.Stat(sys, dir)
-	return errors.Is(look, fs.ErrNotExist)
 }

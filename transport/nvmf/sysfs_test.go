@@ -84,6 +84,36 @@ func TestFindNamespace(t *testing.T) {
 	}
 }
 
+// late is a sysfs in which a file is missing for its first reads, as the attributes of an
+// object are that the kernel is still making.
+type late struct {
+	fs.FS
+	name  string
+	reads int
+}
+
+func (l *late) Open(name string) (fs.File, error) {
+	if name == l.name && l.reads > 0 {
+		l.reads--
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return l.FS.Open(name)
+}
+
+func TestFindNamespace_attributesFollow(t *testing.T) {
+	for _, attr := range []string{
+		"class/nvme/nvme1/nvme1n1/dev", "class/nvme/nvme1/nvme1n1/nsid",
+		"class/nvme/nvme1/state", "class/nvme-subsystem/nvme-subsys1/subsysnqn",
+	} {
+		t.Run(attr, func(t *testing.T) {
+			got, err := findNamespace(&late{tree(multipathOff), attr, 3}, testNQN, testHost)
+			if err != nil || got == nil || got.name != "nvme1n1" {
+				t.Errorf("findNamespace = %+v, %v, want nvme1n1", got, err)
+			}
+		})
+	}
+}
+
 func TestControllers(t *testing.T) {
 	tests := map[string]struct {
 		sys  fs.FS
