@@ -69,7 +69,7 @@ api: cluster-build ## the controller against a real API server, crashes included
 
 # in-lab runs the tests of one folder in a lab, from which nothing can be downloaded.
 in-lab = $(TICK) 'compiling the tests of $1' $(GO) test -c -tags lab -o bin/$(notdir $1).test ./$1 && cd $1 && \
-	$(LAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
+	$(TICK) '$1: its tests run in the lab' $(LAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
 
 e2e: cluster-build ## lab, cluster and user stories on it, RUN=TestName for some
 	$(call in-lab,e2e/lab)
