@@ -58,6 +58,7 @@ func (s *story) describe(ctx context.Context) error {
 // claim asks for a volume and lets a pod write to it.
 func (s *story) claim(ctx context.Context) error {
 	s.tell.step("Claim 1 GiB and let a pod on worker-1 write to it")
+	s.tell.say("storage-1 and worker-2 take no pods for now, so that the data crosses the network from worker-1.")
 	err := s.do(ctx,
 		[]string{"cordon", "storage-1"}, []string{"cordon", "worker-2"},
 		[]string{"apply", "-f", samples + "5-claim.yaml"},
@@ -76,6 +77,7 @@ func (s *story) claim(ctx context.Context) error {
 // where shows the same bytes at each layer.
 func (s *story) where(ctx context.Context) error {
 	s.tell.step("Where the bytes are: logical volume, NVMe target, worker")
+	s.tell.say("A finished volume has no tag. The number below ports/ is configfs's name of the port, which listens on 4420.")
 	looks := []struct{ machine, script string }{
 		{"storage-1", "DM_DISABLE_UDEV=1 lvs -o lv_name,lv_size,lv_tags " + volume},
 		{"storage-1", "cd /sys/kernel/config/nvmet && find subsystems ports -path '*device_path' -o -path '*device_uuid' -o -path '*/enable' -o -type l | sort | " +
@@ -137,7 +139,7 @@ func (s *story) remove(ctx context.Context) error {
 	if err := errors.Join(left...); err != nil {
 		return err
 	}
-	s.tell.say("No logical volume, no subsystem, no NVMe controller, no mount, no stage record. Only the fencing mark stays, so that a stale controller can never touch a volume of that name:")
+	s.tell.say("No logical volume, no subsystem, no NVMe controller, no mount, no stage record. The fencing mark stays, so that a stale controller can never touch a volume of that name:")
 	if _, err := s.look(ctx, s.storage.Guest, "cat "+e2e.MarksDir+"/*"); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // the lab ever installs there.
 var HostPackages = []string{
 	"mmdebstrap", "debian-archive-keyring", "dpkg-dev", "kmod", "iproute2", "util-linux", "e2fsprogs",
-	"gcc", "libc6-dev", "make", "flex", "bison", "bc", "xz-utils", "perl",
+	"gcc", "libc6-dev", "make", "flex", "bison", "bc", "xz-utils", "perl", "cpio",
 }
 
 // QEMUPackages are needed on the machine for the QEMU kind only.
