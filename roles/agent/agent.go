@@ -129,7 +129,7 @@ func openTargets(st *state, root host.Root) targets {
 
 // serve answers calls until ctx ends. Then: NOT_SERVING, a pause, drain, stop.
 func (s *server) serve(ctx context.Context, listener net.Listener, pause time.Duration) error {
-	g := grpc.NewServer(grpc.UnaryInterceptor(s.intercept), agentrpc.AllowPings())
+	g := grpc.NewServer(append(agentrpc.ServerOptions(), grpc.UnaryInterceptor(s.intercept))...)
 	agentpb.RegisterAgentServiceServer(g, s)
 	alive := health.NewServer() // SERVING also while gated or degraded: a restart heals neither
 	healthpb.RegisterHealthServer(g, alive)

@@ -57,10 +57,10 @@ func (a *agent) DeleteVolume(context.Context, *agentpb.DeleteVolumeRequest) (*ag
 	return nil, status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
 }
 
-func dial(t *testing.T, a *agent) *agentrpc.Client {
+func dial(t *testing.T, a agentpb.AgentServiceServer, opts ...grpc.ServerOption) *agentrpc.Client {
 	t.Helper()
 	lis := bufconn.Listen(1 << 16)
-	srv := grpc.NewServer()
+	srv := grpc.NewServer(opts...)
 	agentpb.RegisterAgentServiceServer(srv, a)
 	go srv.Serve(lis)
 	t.Cleanup(srv.Stop)

@@ -61,7 +61,7 @@ func (a *fakeAgent) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.address = listener.Addr().String()
-	server := grpc.NewServer(agentrpc.AllowPings())
+	server := grpc.NewServer(agentrpc.ServerOptions()...)
 	agentpb.RegisterAgentServiceServer(server, a)
 	go server.Serve(listener)
 	a.stop = server.Stop
