@@ -1,11 +1,15 @@
 // Package agents holds the controller's connections to storage agents, one per address,
-// made when first used and shared by CSI calls and reconcilers.
+// made when first used and shared by CSI calls and reconcilers. The agent's reconciler
+// says which connection is its agent's (Watch) and when it has none (Forget): then one
+// that no agent has any more is closed. Where no reconciler runs, gRPC hangs up after half
+// an hour without a call.
 package agents
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -37,15 +41,15 @@ func (p *Pool) Client(pa *v1alpha1.PillarAgent) (*agentrpc.Client, error) {
 	if pa.Status.ResolvedAddress == "" {
 		return nil, fmt.Errorf("agent %s has no resolved address: %w", pa.Name, agentrpc.ErrUnavailable)
 	}
-	c, err := p.Dial(pa.Status.ResolvedAddress)
+	c, err := p.dial(pa.Status.ResolvedAddress)
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w: %w", pa.Name, agentrpc.ErrUnavailable, err)
 	}
 	return c, nil
 }
 
-// Dial answers the connection to address, with or without a port.
-func (p *Pool) Dial(address string) (*agentrpc.Client, error) {
+// dial answers the connection to address, with or without a port.
+func (p *Pool) dial(address string) (*agentrpc.Client, error) {
 	address = withPort(address)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +68,8 @@ func (p *Pool) Dial(address string) (*agentrpc.Client, error) {
 }
 
 // Watch has changed called each time the connection to the agent came up or broke, until
-// another client is watched for that agent, or Forget or Close ends it.
+// another client is watched for that agent, or Forget or Close ends it. The connection to
+// its earlier address is closed, and the calls on it end.
 func (p *Pool) Watch(agent string, client *agentrpc.Client, changed func(agent string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +85,8 @@ func (p *Pool) Watch(agent string, client *agentrpc.Client, changed func(agent s
 	p.running.Go(func() { client.Watch(ctx, func() { changed(agent) }) })
 }
 
-// Forget ends the watch of an agent; without one it does nothing.
+// Forget ends the watch and the connection of an agent that is gone or has no address;
+// without one it does nothing.
 func (p *Pool) Forget(agent string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,10 +94,19 @@ func (p *Pool) Forget(agent string) {
 }
 
 func (p *Pool) forget(agent string) {
-	if w, ok := p.watches[agent]; ok {
-		w.stop()
-		delete(p.watches, agent)
+	w, ok := p.watches[agent]
+	if !ok {
+		return
 	}
+	w.stop()
+	delete(p.watches, agent)
+	for _, other := range p.watches {
+		if other.client == w.client {
+			return
+		}
+	}
+	maps.DeleteFunc(p.clients, func(_ string, c *agentrpc.Client) bool { return c == w.client })
+	w.client.Close() // its only error: closed already
 }
 
 // Close ends every connection and waits for the watches of them.
