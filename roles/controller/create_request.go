@@ -2,22 +2,13 @@ package controller
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
-)
-
-// Keys the external provisioner adds (--extra-create-metadata) or consumes.
-const (
-	fstypeParameter       = "csi.storage.k8s.io/fstype"
-	pvcNameParameter      = "csi.storage.k8s.io/pvc/name"
-	pvcNamespaceParameter = "csi.storage.k8s.io/pvc/namespace"
 )
 
 // defaultSize is made when a request names no size (block.md U-6).
@@ -31,11 +22,8 @@ type createRequest struct {
 	block           bool  // every capability is raw block
 	fsType          string
 
-	class                 string // PillarStorageClass of a generated StorageClass, or
-	store, protocol       string // names of a hand-written one
-	documents             settings.Documents
-	localAttach           bool
-	pvcName, pvcNamespace string
+	settings.Parameters
+	mountFlags []string // of every mount capability
 }
 
 // parseCreate checks the request (block.md B-65 to B-69); every error is InvalidArgument.
@@ -59,16 +47,36 @@ func parseCreate(req *csi.CreateVolumeRequest) (createRequest, error) {
 	if err := checkCapabilities("volume_capabilities", req.GetVolumeCapabilities()); err != nil {
 		return w, err
 	}
-	for _, c := range req.GetVolumeCapabilities() {
-		if c.GetMount() != nil {
-			w.block = false
-			w.fsType = c.GetMount().GetFsType()
-		}
-	}
 	if err := w.checkSize(); err != nil {
 		return w, err
 	}
-	return w, w.parameters(req.GetParameters())
+	params, err := settings.ParseParameters(req.GetParameters())
+	if err != nil {
+		return w, csiserve.As(csiserve.InvalidArgument, err)
+	}
+	w.Parameters = params
+	return w, w.capabilities(req.GetVolumeCapabilities())
+}
+
+// capabilities reads what the class says through the capability. Its fs_type is the
+// parameter csi.storage.k8s.io/fstype, which the provisioner takes away (api.md 3.3).
+func (w *createRequest) capabilities(all []*csi.VolumeCapability) error {
+	for _, c := range all {
+		mount := c.GetMount()
+		if mount == nil {
+			continue
+		}
+		w.block = false
+		w.mountFlags = append(w.mountFlags, mount.GetMountFlags()...)
+		switch fsType := mount.GetFsType(); {
+		case fsType == "":
+		case w.FSType != "" && w.FSType != fsType:
+			return csiserve.Invalid("volume_capabilities", fmt.Sprintf("fs_type %q beside %q; ask for one filesystem", fsType, w.FSType))
+		default:
+			w.FSType = fsType
+		}
+	}
+	return nil
 }
 
 // objectName tells whether a record could have the name: it is that of its volume.
@@ -95,84 +103,4 @@ func (w *createRequest) size() int64 {
 		return min(w.limit, defaultSize)
 	}
 	return defaultSize
-}
-
-// parameters reads the StorageClass parameters (api.md 5). Those of other prefixes are
-// ignored unless known.
-func (w *createRequest) parameters(params map[string]string) error {
-	into := map[string]*string{
-		v1alpha1.StorageClassKey: &w.class,
-		v1alpha1.StoreRefKey:     &w.store,
-		v1alpha1.ProtocolRefKey:  &w.protocol,
-		v1alpha1.BackendKey:      &w.documents.Backend,
-		v1alpha1.ProtocolKey:     &w.documents.Protocol,
-		v1alpha1.FilesystemKey:   &w.documents.Filesystem,
-		pvcNameParameter:         &w.pvcName,
-		pvcNamespaceParameter:    &w.pvcNamespace,
-	}
-	for key, value := range params {
-		switch field := into[key]; {
-		case field != nil:
-			*field = value
-		case key == v1alpha1.LocalAttachKey:
-			if value != "true" && value != "false" {
-				return csiserve.Invalid(key, fmt.Sprintf(`%q is neither "true" nor "false"`, value))
-			}
-			w.localAttach = value == "true"
-		case key == fstypeParameter && w.fsType == "":
-			w.fsType = value
-		case strings.HasPrefix(key, v1alpha1.KeyPrefix):
-			return csiserve.Invalid("parameters", fmt.Sprintf("unsupported StorageClass parameter %q (value %q); remove it", key, value))
-		}
-	}
-	return w.checkReferences(params)
-}
-
-// checkReferences insists on either a PillarStorageClass, or a store and a protocol.
-func (w *createRequest) checkReferences(params map[string]string) error {
-	if w.class == "" {
-		for key, value := range map[string]string{v1alpha1.StoreRefKey: w.store, v1alpha1.ProtocolRefKey: w.protocol} {
-			if value == "" {
-				return csiserve.Invalid("parameters", fmt.Sprintf("%s is missing; name a PillarStore and a PillarProtocol, or use %s", key, v1alpha1.StorageClassKey))
-			}
-		}
-		return nil
-	}
-	mixed := []string{
-		v1alpha1.StoreRefKey, v1alpha1.ProtocolRefKey, v1alpha1.LocalAttachKey,
-		v1alpha1.BackendKey, v1alpha1.ProtocolKey, v1alpha1.FilesystemKey,
-	}
-	i := slices.IndexFunc(mixed, func(key string) bool { _, ok := params[key]; return ok })
-	if i >= 0 {
-		return csiserve.Invalid("parameters", fmt.Sprintf("%s cannot stand beside %s; remove one of them", mixed[i], v1alpha1.StorageClassKey))
-	}
-	return nil
-}
-
-// importKeys select an existing volume instead of a new one.
-var importKeys = []string{"import-zvol", "import-lv", "import-lv-policy", "import-directory", "import-zfs-dataset"}
-
-// claimDocuments reads a claim's annotations (block.md B-70).
-func claimDocuments(annotations map[string]string) (settings.Documents, error) {
-	var docs settings.Documents
-	into := map[string]*string{
-		v1alpha1.BackendKey:    &docs.Backend,
-		v1alpha1.ProtocolKey:   &docs.Protocol,
-		v1alpha1.FilesystemKey: &docs.Filesystem,
-	}
-	for key, value := range annotations {
-		name, ours := strings.CutPrefix(key, v1alpha1.KeyPrefix)
-		if !ours {
-			continue
-		}
-		if field := into[key]; field != nil {
-			*field = value
-			continue
-		}
-		if slices.Contains(importKeys, name) {
-			return docs, csiserve.Invalid(key, fmt.Sprintf("importing %q is not supported yet; remove the annotation for a new volume", value))
-		}
-		return docs, csiserve.Invalid("annotations", fmt.Sprintf("unsupported PVC annotation %q (value %q); remove it", key, value))
-	}
-	return docs, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 )
 
@@ -96,7 +97,7 @@ func TestServer_life(t *testing.T) {
 	if want := b.name + "/nvmeof-tcp/lvm-lv/vg0/" + b.name + "pvc-1"; id != want {
 		t.Errorf("volume ID = %s, want %s", id, want)
 	}
-	nqn := targetPrefix + "vg0." + b.name + "pvc-1"
+	nqn := settings.TargetPrefix + "vg0." + b.name + "pvc-1"
 	host, port, _ := strings.Cut(b.agent.address, ":")
 	_ = port // the export listens on the protocol's own port
 	if diff := cmp.Diff(map[string]string{
@@ -206,7 +207,7 @@ func TestServer_CreateVolume_refuses(t *testing.T) {
 	block := &csi.VolumeCapability{AccessMode: mount(writer).AccessMode}
 	pvc := func(name string) func(*csi.CreateVolumeRequest) {
 		return func(r *csi.CreateVolumeRequest) {
-			r.Parameters[pvcNameParameter], r.Parameters[pvcNamespaceParameter] = name, "default"
+			r.Parameters[settings.PVCNameKey], r.Parameters[settings.PVCNamespaceKey] = name, "default"
 		}
 	}
 	tests := map[string]struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/transport"
 )
@@ -163,7 +164,7 @@ func (a *fakeAgent) ExportVolume(ctx context.Context, r *agentpb.ExportVolumeReq
 		a.exports[r.VolumeId] = e
 		return nil
 	})
-	nqn := targetPrefix + targetSuffix(r.VolumeId)
+	nqn := settings.TargetPrefix + settings.TargetSuffix(r.VolumeId)
 	return &agentpb.ExportVolumeResponse{Export: agentrpc.ExportInfo(transport.Target{ID: nqn, Portal: e.Portal, Ref: nqn, Enabled: true, ACL: e.ACL})}, err
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
-	"github.com/pillar-csi/pillar/storage"
 )
 
 // plan reads everything the request names and answers the record of a new volume, not
@@ -31,11 +30,7 @@ func (s *Server) plan(ctx context.Context, w createRequest) (*v1alpha1.PillarVol
 	if err != nil {
 		return nil, err
 	}
-	volume := storage.VolumeID{Pool: plan.Pool, Name: w.name}
-	if err := checkName(plan.Backend, volume); err != nil {
-		return nil, err
-	}
-	id := volumeID{layers.Store.AgentRef, plan.Protocol, plan.Backend, volume}
+	id := volumeID{layers.Store.AgentRef, plan.Protocol, plan.Backend, plan.Volume}
 	return &v1alpha1.PillarVolumeState{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: w.name,
@@ -46,7 +41,7 @@ func (s *Server) plan(ctx context.Context, w createRequest) (*v1alpha1.PillarVol
 		},
 		Spec: v1alpha1.PillarVolumeStateSpec{
 			VolumeID:      id.String(),
-			AgentVolumeID: volume.String(),
+			AgentVolumeID: plan.Volume.String(),
 			AgentRef:      layers.Store.AgentRef,
 			BackendType:   string(plan.Backend),
 			ProtocolType:  string(plan.Protocol),
@@ -59,30 +54,30 @@ func (s *Server) plan(ctx context.Context, w createRequest) (*v1alpha1.PillarVol
 
 // layers reads class, store and protocol.
 func (s *Server) layers(ctx context.Context, w *createRequest) (l settings.Layers, protocolRef string, err error) {
-	l = settings.Layers{ClassDocs: w.documents, LocalAttach: w.localAttach, FSType: w.fsType, Block: w.block}
+	l = settings.Layers{
+		Driver: v1alpha1.DriverName, Name: w.name,
+		ClassDocs: w.Documents, LocalAttach: w.LocalAttach, FSType: w.FSType, MountFlags: w.mountFlags, Block: w.block,
+	}
 	viaStore, viaProtocol := v1alpha1.StoreRefKey, v1alpha1.ProtocolRefKey
-	if w.class != "" {
+	if w.Class != "" {
 		psc := &v1alpha1.PillarStorageClass{}
-		what := named("PillarStorageClass", w.class, v1alpha1.StorageClassKey)
-		if err := s.read(ctx, w.class, psc, csiserve.FailedPrecondition, what); err != nil {
+		what := named("PillarStorageClass", w.Class, v1alpha1.StorageClassKey)
+		if err := s.read(ctx, w.Class, psc, csiserve.FailedPrecondition, what); err != nil {
 			return l, "", err
 		}
-		if psc.Spec.CSIDriver != "" && psc.Spec.CSIDriver != v1alpha1.DriverName {
-			return l, "", csiserve.Invalid(v1alpha1.StorageClassKey, fmt.Sprintf("PillarStorageClass %q belongs to driver %s, not to %s", w.class, psc.Spec.CSIDriver, v1alpha1.DriverName))
-		}
 		l.Class = &psc.Spec
-		w.store, w.protocol = psc.Spec.StoreRef, psc.Spec.ProtocolRef
-		viaStore, viaProtocol = "PillarStorageClass "+w.class+" spec.storeRef", "PillarStorageClass "+w.class+" spec.protocolRef"
+		w.Store, w.Protocol = psc.Spec.StoreRef, psc.Spec.ProtocolRef
+		viaStore, viaProtocol = "PillarStorageClass "+w.Class+" spec.storeRef", "PillarStorageClass "+w.Class+" spec.protocolRef"
 	}
 	store, protocol := &v1alpha1.PillarStore{}, &v1alpha1.PillarProtocol{}
-	if err := s.read(ctx, w.store, store, csiserve.FailedPrecondition, named("PillarStore", w.store, viaStore)); err != nil {
+	if err := s.read(ctx, w.Store, store, csiserve.FailedPrecondition, named("PillarStore", w.Store, viaStore)); err != nil {
 		return l, "", err
 	}
-	if err := s.read(ctx, w.protocol, protocol, csiserve.FailedPrecondition, named("PillarProtocol", w.protocol, viaProtocol)); err != nil {
+	if err := s.read(ctx, w.Protocol, protocol, csiserve.FailedPrecondition, named("PillarProtocol", w.Protocol, viaProtocol)); err != nil {
 		return l, "", err
 	}
 	l.Store, l.Protocol = store.Spec, protocol.Spec
-	return l, w.protocol, checkLayout(store)
+	return l, w.Protocol, checkLayout(store)
 }
 
 func named(kind, name, via string) string {
@@ -102,30 +97,30 @@ func checkLayout(store *v1alpha1.PillarStore) error {
 // claim reads the claim the volume is for and adds its documents to the layers. Without
 // the provisioner's metadata no claim layer applies, and the UID comes from the name.
 func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers) (*v1alpha1.ClaimRef, error) {
-	if w.pvcName == "" || w.pvcNamespace == "" {
+	if w.PVCName == "" || w.PVCNamespace == "" {
 		if uid, ok := strings.CutPrefix(w.name, "pvc-"); ok && uid != "" {
 			return &v1alpha1.ClaimRef{UID: uid}, nil
 		}
 		return nil, nil
 	}
 	pvc := &corev1.PersistentVolumeClaim{}
-	key := types.NamespacedName{Namespace: w.pvcNamespace, Name: w.pvcName}
-	if err := s.readKey(ctx, key, pvc, csiserve.FailedPrecondition, named("PersistentVolumeClaim", key.String(), pvcNameParameter)); err != nil {
+	key := types.NamespacedName{Namespace: w.PVCNamespace, Name: w.PVCName}
+	if err := s.readKey(ctx, key, pvc, csiserve.FailedPrecondition, named("PersistentVolumeClaim", key.String(), settings.PVCNameKey)); err != nil {
 		return nil, err
 	}
-	docs, err := claimDocuments(pvc.Annotations)
-	l.VolumeDocs = docs
+	own, err := settings.ParseAnnotations(pvc.Annotations)
+	l.VolumeDocs, l.Import = own.Documents, own.Import
 	return &v1alpha1.ClaimRef{UID: string(pvc.UID), Namespace: pvc.Namespace, Name: pvc.Name}, err
 }
 
 // sameClaim is AlreadyExists if the record was made for another claim (block.md B-85). A
 // claim that is gone changes nothing: its record is replayed.
 func (s *Server) sameClaim(ctx context.Context, w createRequest, v *v1alpha1.PillarVolumeState) error {
-	if v.Spec.ClaimRef == nil || w.pvcName == "" || w.pvcNamespace == "" {
+	if v.Spec.ClaimRef == nil || w.PVCName == "" || w.PVCNamespace == "" {
 		return nil
 	}
 	pvc := &corev1.PersistentVolumeClaim{}
-	key := types.NamespacedName{Namespace: w.pvcNamespace, Name: w.pvcName}
+	key := types.NamespacedName{Namespace: w.PVCNamespace, Name: w.PVCName}
 	err := s.readKey(ctx, key, pvc, csiserve.NotFound, "PersistentVolumeClaim "+key.String())
 	if csiserve.CodeOf(err) == csiserve.NotFound {
 		return nil
@@ -145,9 +140,9 @@ func (s *Server) unique(ctx context.Context, v *v1alpha1.PillarVolumeState) erro
 	}
 	for _, other := range all {
 		if other.Spec.AgentRef == v.Spec.AgentRef && other.Name != v.Name &&
-			targetSuffix(other.Spec.AgentVolumeID) == targetSuffix(v.Spec.AgentVolumeID) {
+			settings.TargetSuffix(other.Spec.AgentVolumeID) == settings.TargetSuffix(v.Spec.AgentVolumeID) {
 			return csiserve.As(csiserve.AlreadyExists,
-				fmt.Errorf("volume %s would share target name %s with volume %s", v.Name, targetSuffix(v.Spec.AgentVolumeID), other.Name))
+				fmt.Errorf("volume %s would share target name %s with volume %s", v.Name, settings.TargetSuffix(v.Spec.AgentVolumeID), other.Name))
 		}
 	}
 	return nil

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 	"github.com/pillar-csi/pillar/transport"
 )
@@ -180,7 +181,7 @@ func (b *bench) generated(k kinds) *storagev1.StorageClass {
 	b.t.Helper()
 	sc := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: k.class.Name}}
 	b.eventually(sc, func() string { return "" })
-	want := map[string]string{v1alpha1.StorageClassKey: k.class.Name, fstypeParameter: "xfs"}
+	want := map[string]string{v1alpha1.StorageClassKey: k.class.Name, settings.FSTypeKey: "xfs"}
 	if diff := cmp.Diff(want, sc.Parameters); diff != "" || sc.Provisioner != v1alpha1.DriverName || !metav1.IsControlledBy(sc, k.class) {
 		b.t.Errorf("StorageClass = %+v, parameters (-want +got):\n%s", sc, diff)
 	}

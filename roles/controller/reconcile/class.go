@@ -111,7 +111,7 @@ func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageCla
 		s.unknown(v1alpha1.Compatible, v1alpha1.ReasonConditionsNotMet, "store and protocol must exist")
 		return nil, nil
 	}
-	if err := settings.Compatible(store.Spec.Backend, protocol.Spec.Protocol); err != nil {
+	if err := settings.Compatible(psc.Spec.CSIDriver, store.Spec.Backend, protocol.Spec.Protocol); err != nil {
 		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, err.Error())
 		return nil, nil
 	}

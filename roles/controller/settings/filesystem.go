@@ -8,9 +8,6 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// fstypeKey is the class parameter that reaches the controller as the capability's fs_type.
-const fstypeKey = "csi.storage.k8s.io/fstype"
-
 // filesystem is the built-in filesystem under those of class and claim; nil for raw
 // block volumes, where a class's document is ignored and a claim's is refused.
 func (l Layers) filesystem() (*v1alpha1.Filesystem, error) {
@@ -62,7 +59,7 @@ func (l Layers) classFilesystem() (*v1alpha1.Filesystem, error) {
 	}
 	if doc.FSType != "" && l.FSType != "" && doc.FSType != l.FSType {
 		return nil, &FieldError{
-			Key: fstypeKey, Value: l.FSType, Why: "differs from fsType " + doc.FSType + " of " + v1alpha1.FilesystemKey,
+			Key: FSTypeKey, Value: l.FSType, Why: "differs from fsType " + doc.FSType + " of " + v1alpha1.FilesystemKey,
 			Fix: "give one of the two, or the same in both",
 		}
 	}

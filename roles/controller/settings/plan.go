@@ -17,38 +17,11 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// FieldError is a setting nobody could act on. It says where, what was found, and what to
-// write instead. Every one is InvalidArgument.
-type FieldError struct {
-	Key   string // annotation, parameter or object
-	Path  string // field inside of Key; empty: Key itself
-	Value string // as found; empty: nothing worth showing
-	Why   string
-	Fix   string
-}
-
-func (e *FieldError) Error() string {
-	s := e.Key + ":"
-	if e.Path != "" {
-		s += " " + e.Path
-	}
-	s += " " + e.Why
-	if e.Value != "" {
-		s += " (got " + e.Value + ")"
-	}
-	if e.Fix != "" {
-		s += "; " + e.Fix
-	}
-	return s
-}
-
-// Documents are YAML texts of one layer; empty is absent.
-type Documents struct {
-	Backend, Protocol, Filesystem string
-}
-
 // Layers are everything a volume's settings come from.
 type Layers struct {
+	Driver string // CSI identity that was asked; empty is v1alpha1.DriverName
+	Name   string // CSI name of the volume
+
 	Store    v1alpha1.PillarStoreSpec
 	Protocol v1alpha1.PillarProtocolSpec
 
@@ -56,29 +29,37 @@ type Layers struct {
 	ClassDocs   Documents                        // of a hand-written StorageClass
 	LocalAttach bool                             // of a hand-written StorageClass
 	VolumeDocs  Documents                        // of the claim
+	Import      *Import                          // of the claim
 
-	FSType string // the capability's fs_type: csi.storage.k8s.io/fstype of the class
-	Block  bool   // volumeMode: Block
+	FSType     string   // the capability's fs_type: csi.storage.k8s.io/fstype of the class
+	MountFlags []string // the capability's: mountOptions of the class
+	Block      bool     // volumeMode: Block
 }
 
 // Plan is the effective configuration of one volume.
 type Plan struct {
 	Backend  storage.BackendType
 	Protocol transport.Kind
-	Pool     string
+	Volume   storage.VolumeID
 	Resolved v1alpha1.Resolved
 }
 
-// Resolve merges the layers. Its errors are *FieldError, or storage.ErrPrecondition for a
+// Resolve merges the layers. Its errors are Problems, or storage.ErrPrecondition for a
 // backend and a protocol that do not fit together.
 func Resolve(l Layers) (Plan, error) {
-	if err := Compatible(l.Store.Backend, l.Protocol.Protocol); err != nil {
+	if l.Class != nil && driver(l.Class.CSIDriver) != l.driver() {
+		return Plan{}, Problems{{
+			Key: v1alpha1.StorageClassKey, Value: driver(l.Class.CSIDriver),
+			Why: "names a class of another driver than " + l.driver(), Fix: "use a StorageClass that class generated",
+		}}
+	}
+	if err := Compatible(l.driver(), l.Store.Backend, l.Protocol.Protocol); err != nil {
 		return Plan{}, err
 	}
 	p := Plan{
 		Backend:  BackendType(l.Store.Backend),
 		Protocol: ProtocolKind(l.Protocol.Protocol),
-		Pool:     Pool(l.Store.Backend),
+		Volume:   storage.VolumeID{Pool: Pool(l.Store.Backend), Name: l.Name},
 	}
 	var err error
 	if p.Resolved.Backend, err = l.backend(); err != nil {
@@ -91,8 +72,39 @@ func Resolve(l Layers) (Plan, error) {
 		return Plan{}, err
 	}
 	p.Resolved.LocalAttach = l.localAttach()
+	var bad Problems
+	if l.Import == nil {
+		bad = checkName(p.Backend, parentDataset(l.Store.Backend), p.Protocol, p.Volume)
+	}
+	if e := l.checkImport(); e != nil {
+		bad = append(bad, e)
+	}
+	if len(bad) > 0 {
+		return Plan{}, bad
+	}
 	return p, notYet(p.Resolved)
 }
+
+func parentDataset(b v1alpha1.Backend) string {
+	if b.ZFS == nil {
+		return ""
+	}
+	return b.ZFS.ParentDataset
+}
+
+// driver is the identity a class belongs to; the schema's default is not there yet when
+// the object was never stored.
+func driver(name string) string {
+	if name == "" {
+		return v1alpha1.DriverName
+	}
+	return name
+}
+
+func (l Layers) driver() string { return driver(l.Driver) }
+
+// files tells whether the file identity was asked: it adopts and creates nothing.
+func (l Layers) files() bool { return l.driver() == v1alpha1.FileDriverName }
 
 func (l Layers) localAttach() bool {
 	if l.Class != nil {
@@ -153,23 +165,29 @@ func ProtocolKind(p v1alpha1.Protocol) transport.Kind {
 	return ""
 }
 
-// Compatible is nil if volumes of the backend can be reached over the protocol, else
+// Compatible is nil if the driver offers volumes of the backend over the protocol, else
 // storage.ErrPrecondition (api.md 1): block backends pair with block protocols, datasets
 // with NFS, and directories only with the file identity.
-func Compatible(b v1alpha1.Backend, p v1alpha1.Protocol) error {
+func Compatible(driver string, b v1alpha1.Backend, p v1alpha1.Protocol) error {
 	backend, kind := BackendType(b), ProtocolKind(p)
+	files := driver == v1alpha1.FileDriverName
 	fits := false
 	switch backend {
 	case storage.ZFSZvol, storage.LVMLV:
-		fits = kind == transport.NVMeTCP || kind == transport.ISCSI
+		fits = !files && (kind == transport.NVMeTCP || kind == transport.ISCSI)
 	case storage.ZFSDataset:
 		fits = kind == transport.NFS
 	case storage.Directory: // adopted, never made
+		fits = files && kind == transport.NFS
 	}
-	if !fits {
-		return fmt.Errorf("backend %s and protocol %s are incompatible: %w", backend, kind, storage.ErrPrecondition)
+	if fits {
+		return nil
 	}
-	return nil
+	of := ""
+	if files || backend == storage.Directory {
+		of = " for driver " + driver
+	}
+	return fmt.Errorf("backend %s and protocol %s are incompatible%s: %w", backend, kind, of, storage.ErrPrecondition)
 }
 
 // MaxDataTransferSize is the recorded MDTS in bytes; a record of an older version has

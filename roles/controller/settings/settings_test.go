@@ -16,6 +16,7 @@ func ptr[T any](v T) *T { return &v }
 // lvmOverNVMe is what the samples name.
 func lvmOverNVMe() Layers {
 	return Layers{
+		Name: "pvc-1",
 		Store: v1alpha1.PillarStoreSpec{AgentRef: "a", Backend: v1alpha1.Backend{
 			LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg0", ProvisioningMode: "linear"},
 		}},
@@ -41,7 +42,7 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Plan{
-		Backend: storage.LVMLV, Protocol: "nvmeof-tcp", Pool: "vg0",
+		Backend: storage.LVMLV, Protocol: "nvmeof-tcp", Volume: storage.VolumeID{Pool: "vg0", Name: "pvc-1"},
 		Resolved: v1alpha1.Resolved{
 			Backend: l.Store.Backend,
 			Protocol: v1alpha1.Protocol{NVMeOFTCP: &v1alpha1.NVMeOFTCP{Port: 4420, ACL: true, NVMeTunables: v1alpha1.NVMeTunables{
@@ -153,7 +154,7 @@ func TestCompatible(t *testing.T) {
 	for backend, b := range backends {
 		for protocol, p := range protocols {
 			pair := string(backend) + " " + protocol
-			if err := Compatible(b, p); (err == nil) != fits[pair] || (err != nil && !errors.Is(err, storage.ErrPrecondition)) {
+			if err := Compatible("", b, p); (err == nil) != fits[pair] || (err != nil && !errors.Is(err, storage.ErrPrecondition)) {
 				t.Errorf("Compatible(%s) = %v, want fitting %t", pair, err, fits[pair])
 			}
 		}

@@ -1,0 +1,172 @@
+package settings
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/lvm"
+)
+
+// The selectors name an existing volume instead of a new one; at most one is given.
+const (
+	ImportZvol       = v1alpha1.KeyPrefix + "import-zvol"
+	ImportLV         = v1alpha1.KeyPrefix + "import-lv"
+	ImportDirectory  = v1alpha1.KeyPrefix + "import-directory"
+	ImportZFSDataset = v1alpha1.KeyPrefix + "import-zfs-dataset"
+
+	importLVPolicy = v1alpha1.KeyPrefix + "import-lv-policy"
+)
+
+var selectors = []string{ImportZvol, ImportLV, ImportDirectory, ImportZFSDataset}
+
+// The values of import-lv-policy.
+const (
+	policyPreserve = "PreserveOriginal"
+	policyManaged  = "Managed"
+)
+
+// Import is the existing volume a claim asks for.
+type Import struct {
+	Selector string              // the annotation
+	Source   string              // its value
+	LV       *v1alpha1.LVMSource // what import-lv pins, policy included
+}
+
+// parseImport reads the selector, if there is one.
+func parseImport(annotations map[string]string) (*Import, Problems) {
+	var given []string
+	for _, key := range selectors {
+		if _, ok := annotations[key]; ok {
+			given = append(given, key)
+		}
+	}
+	policy, hasPolicy := annotations[importLVPolicy]
+	switch {
+	case len(given) > 1:
+		return nil, Problems{{Key: strings.Join(given, ", "), Why: "exclude each other", Fix: "keep one of them"}}
+	case hasPolicy && !slices.Contains(given, ImportLV):
+		return nil, Problems{{Key: importLVPolicy, Value: policy, Why: "needs " + ImportLV, Fix: "add that annotation or remove this one"}}
+	case len(given) == 0:
+		return nil, nil
+	}
+	i := &Import{Selector: given[0], Source: annotations[given[0]]}
+	var bad Problems
+	refuse := func(fix string) {
+		bad = append(bad, &FieldError{Key: i.Selector, Value: fmt.Sprintf("%q", i.Source), Why: "does not name an existing volume", Fix: fix})
+	}
+	switch i.Selector {
+	case ImportZvol, ImportZFSDataset:
+		if !legalDataset(i.Source) {
+			refuse("write <pool>[/<parentDataset>]/<name> with letters, digits and - _ . :")
+		}
+	case ImportDirectory:
+		if !legalDirectory(i.Source) {
+			refuse("write an absolute path without //, ., .. and trailing /")
+		}
+	case ImportLV:
+		if i.LV = parseLV(i.Source); i.LV == nil {
+			refuse("write <vg>/<lv>:<vg_uuid>:<lv_uuid> as vgs and lvs print them")
+			return i, bad
+		}
+		i.LV.PreserveOriginal = policy != policyManaged
+		if hasPolicy && policy != policyManaged && policy != policyPreserve {
+			bad = append(bad, &FieldError{Key: importLVPolicy, Value: fmt.Sprintf("%q", policy), Why: "is not supported", Fix: "use one of " + policyPreserve + ", " + policyManaged})
+		}
+	}
+	return i, bad
+}
+
+// nameMax is the longest dataset name in bytes, the pool included: ZFS_MAX_DATASET_NAME_LEN
+// of zfs(8) minus the NUL.
+const nameMax = 255
+
+var zfsComponent = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+
+// legalDataset holds a full dataset name to B-532.
+func legalDataset(name string) bool {
+	components := strings.Split(name, "/")
+	return len(name) <= nameMax && len(components) > 1 && !slices.ContainsFunc(components, func(c string) bool {
+		return !zfsComponent.MatchString(c) || c == "." || c == ".."
+	})
+}
+
+// legalDirectory holds a path to F-145. PATH_MAX counts the NUL.
+func legalDirectory(p string) bool {
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
+	return path.IsAbs(p) && p == path.Clean(p) && p != "/" && len(p) <= 4095 && !strings.ContainsFunc(p, control)
+}
+
+var lvmUUID = regexp.MustCompile(`^[A-Za-z0-9]{6}(-[A-Za-z0-9]{4}){5}-[A-Za-z0-9]{6}$`)
+
+// parseLV answers nil for what is not <vg>/<lv>:<vg_uuid>:<lv_uuid> (B-545).
+func parseLV(s string) *v1alpha1.LVMSource {
+	fields := strings.Split(s, ":")
+	if len(fields) != 3 || !lvmUUID.MatchString(fields[1]) || !lvmUUID.MatchString(fields[2]) {
+		return nil
+	}
+	vg, lv, ok := strings.Cut(fields[0], "/")
+	if !ok || lvm.CheckGroup(vg) != nil || lvm.CheckName(lv) != nil {
+		return nil
+	}
+	return &v1alpha1.LVMSource{
+		VolumeGroup: vg, LogicalVolume: lv,
+		VolumeGroupUUID: v1alpha1.LVMUUID(fields[1]), LogicalVolumeUUID: v1alpha1.LVMUUID(fields[2]),
+	}
+}
+
+// checkImport holds the selector against identity and store.
+func (l Layers) checkImport() *FieldError {
+	i, files := l.Import, l.files()
+	if i == nil {
+		if files {
+			return &FieldError{
+				Key: "annotations", Why: v1alpha1.FileDriverName + " creates nothing: the claim selects no existing directory or dataset",
+				Fix: "add " + ImportDirectory + " or " + ImportZFSDataset,
+			}
+		}
+		return nil
+	}
+	bad := &FieldError{Key: i.Selector, Value: i.Source}
+	wants := map[string]storage.BackendType{
+		ImportZvol: storage.ZFSZvol, ImportLV: storage.LVMLV, ImportDirectory: storage.Directory, ImportZFSDataset: storage.ZFSDataset,
+	}[i.Selector]
+	adopts := wants == storage.Directory || wants == storage.ZFSDataset
+	if adopts != files {
+		bad.Why, bad.Fix = "does not apply to driver "+l.driver(), "use a class of the other driver"
+		return bad
+	}
+	if got := BackendType(l.Store.Backend); got != wants {
+		bad.Why, bad.Fix = fmt.Sprintf("needs a %s store, the PillarStore is %s", wants, got), "use a class of such a store"
+		return bad
+	}
+	if bad.Why, bad.Fix = i.outside(l.Store.Backend); bad.Why != "" {
+		return bad
+	}
+	bad.Why, bad.Fix = "importing is not supported yet", "remove the annotation for a new volume"
+	return bad
+}
+
+// outside says how the source misses the store, and the way in.
+func (i *Import) outside(b v1alpha1.Backend) (why, fix string) {
+	switch i.Selector {
+	case ImportZvol, ImportZFSDataset:
+		if parent := path.Join(b.ZFS.Pool, b.ZFS.ParentDataset); path.Dir(i.Source) != parent {
+			return "is not directly below " + parent + " of the PillarStore", "name " + parent + "/<name>"
+		}
+	case ImportLV:
+		if i.LV.VolumeGroup != b.LVM.VolumeGroup {
+			return "is not in volume group " + b.LVM.VolumeGroup + " of the PillarStore", "name an LV of it"
+		}
+	case ImportDirectory:
+		root := path.Clean(b.Directory.HostRoot)
+		if !strings.HasPrefix(i.Source, strings.TrimSuffix(root, "/")+"/") {
+			return "is not below " + root + " of the PillarStore", "name a directory in it"
+		}
+	}
+	return "", ""
+}
