@@ -37,21 +37,21 @@ const poll = 30 * time.Second
 
 // Agents reconciles PillarAgents.
 type Agents struct {
-	cached client.Client
-	direct client.Client
+	kube
 	ledger *ledger.Ledger
 	pool   *agents.Pool
 	kicks  chan event.GenericEvent
+
+	unlabeling sync.Mutex // of two last agents of a node, one must see that the other is gone
 
 	mu    sync.Mutex
 	waits map[string]time.Duration // until the next check of an agent that is not Ready
 	sent  map[string]time.Time     // when an agent's exports were last sent
 }
 
-// NewAgents answers a reconciler; Setup is its usual caller.
-func NewAgents(cached, direct client.Client, pool *agents.Pool) *Agents {
+func newAgents(k kube, pool *agents.Pool) *Agents {
 	return &Agents{
-		cached: cached, direct: direct, ledger: ledger.New(direct), pool: pool,
+		kube: k, ledger: ledger.New(k.direct), pool: pool,
 		kicks: make(chan event.GenericEvent, 64),
 		waits: map[string]time.Duration{}, sent: map[string]time.Time{},
 	}
@@ -68,15 +68,11 @@ func (r *Agents) Kick(name string) {
 }
 
 func (r *Agents) setup(mgr ctrl.Manager) error {
-	gone := builder.WithPredicates(predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(event.UpdateEvent) bool { return false },
-	})
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.PillarAgent{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, mapTo(r.onNode), builder.WithPredicates(nodeMoved)).
-		Watches(&v1alpha1.PillarStore{}, mapTo(storeAgent), gone).
-		Watches(&v1alpha1.PillarVolumeState{}, mapTo(volumeAgent), gone).
+		Watches(&v1alpha1.PillarStore{}, mapTo(storeAgent), removed).
+		Watches(&v1alpha1.PillarVolumeState{}, mapTo(volumeAgent), removed).
 		WatchesRawSource(source.Channel(r.kicks, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: atOnce}).
 		Complete(r)
@@ -126,7 +122,7 @@ func (r *Agents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	deleting, dependents := !pa.DeletionTimestamp.IsZero(), ""
 	if !deleting {
-		err = protect(ctx, r.cached, pa, v1alpha1.AgentFinalizer)
+		err = r.protect(ctx, pa, v1alpha1.AgentFinalizer)
 	} else if dependents, err = agentDependents(ctx, r.direct, pa.Name); err == nil && dependents == "" {
 		return ctrl.Result{}, r.finalize(ctx, pa)
 	}
@@ -139,19 +135,16 @@ func (r *Agents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 // check looks at node and agent and writes what it found. An agent object whose deletion
 // waits for dependents goes on serving them.
 func (r *Agents) check(ctx context.Context, pa *v1alpha1.PillarAgent, dependents string) (ctrl.Result, error) {
-	old := pa.DeepCopy()
-	s := status{&pa.Status.Conditions, pa.Generation}
+	s := begin(pa, &pa.Status.Conditions)
 	if err := r.resolve(ctx, pa, s); err != nil {
 		return ctrl.Result{}, err
 	}
 	r.connect(ctx, pa, s)
-	next := blocked
 	if dependents != "" {
 		s.deletionBlocked(dependents)
-	} else {
-		next = r.wait(pa.Name, agentIsReady(pa, s))
+		return r.finish(ctx, s, blocked)
 	}
-	return ctrl.Result{RequeueAfter: next}, writeStatus(ctx, r.cached, pa, old)
+	return r.finish(ctx, s, r.wait(pa.Name, agentIsReady(pa, s)))
 }
 
 // agentIsReady derives Ready: an external agent's node is unknown, which is fine.
@@ -180,7 +173,7 @@ func (r *Agents) wait(name string, ready bool) time.Duration {
 // resolve finds the agent's node and address, and labels the node.
 func (r *Agents) resolve(ctx context.Context, pa *v1alpha1.PillarAgent, s status) error {
 	if e := pa.Spec.External; e != nil {
-		s.unknown(v1alpha1.NodeExists, v1alpha1.ReasonExternalMode, "the agent is outside of this cluster")
+		s.unknown(v1alpha1.NodeExists, v1alpha1.ReasonExternalMode, "spec.external: the agent is outside of this cluster")
 		pa.Status.ResolvedAddress = net.JoinHostPort(e.Address, fmt.Sprint(e.Port))
 		return nil
 	}
@@ -188,13 +181,14 @@ func (r *Agents) resolve(ctx context.Context, pa *v1alpha1.PillarAgent, s status
 	ref, node := pa.Spec.NodeRef, &corev1.Node{}
 	err := r.cached.Get(ctx, types.NamespacedName{Name: ref.Name}, node)
 	if apierrors.IsNotFound(err) {
-		s.no(v1alpha1.NodeExists, v1alpha1.ReasonNodeNotFound, fmt.Sprintf("node %q does not exist", ref.Name))
+		s.no(v1alpha1.NodeExists, v1alpha1.ReasonNodeNotFound, fmt.Sprintf(
+			"node %q does not exist (see kubectl get nodes); join it to the cluster, or create another PillarAgent with the right spec.nodeRef.name", ref.Name))
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("read node %s: %w", ref.Name, err)
 	}
-	s.yes(v1alpha1.NodeExists, v1alpha1.ReasonNodeFound, "")
+	s.yes(v1alpha1.NodeExists, v1alpha1.ReasonNodeFound, fmt.Sprintf("node %q exists", ref.Name))
 	address, err := nodeAddress(ref, node.Status.Addresses)
 	if err == nil {
 		pa.Status.ResolvedAddress = address
@@ -233,22 +227,23 @@ func nodeAddress(ref *v1alpha1.NodeRef, addresses []corev1.NodeAddress) (string,
 	if ref.Port != nil {
 		port = *ref.Port
 	}
+	var others []string
 	for _, a := range addresses {
-		if a.Type != kind {
-			continue
-		}
 		inside, err := selected(ref.AddressSelector, a.Address)
 		if err != nil {
 			return "", err
 		}
-		if inside {
+		if inside && a.Type == kind {
 			return net.JoinHostPort(a.Address, fmt.Sprint(port)), nil
 		}
+		others = append(others, string(a.Type)+" "+a.Address)
 	}
+	want, change := string(kind)+" address", "spec.nodeRef.addressType"
 	if ref.AddressSelector != "" {
-		return "", fmt.Errorf("node %q has no %s address inside %s", ref.Name, kind, ref.AddressSelector)
+		want += " inside " + ref.AddressSelector
+		change += " or spec.nodeRef.addressSelector"
 	}
-	return "", fmt.Errorf("node %q has no %s address", ref.Name, kind)
+	return "", fmt.Errorf("node %q has no %s (it has %s); change %s", ref.Name, want, orNone(others), change)
 }
 
 func selected(cidr, address string) (bool, error) {
@@ -257,18 +252,20 @@ func selected(cidr, address string) (bool, error) {
 	}
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil {
-		return false, fmt.Errorf("nodeRef.addressSelector %q is no CIDR; write it like 10.0.0.0/24", cidr)
+		return false, fmt.Errorf("spec.nodeRef.addressSelector %q is no CIDR; write it like 10.0.0.0/24", cidr)
 	}
 	ip, err := netip.ParseAddr(address)
-	return err == nil && prefix.Contains(ip), nil
+	return err == nil && prefix.Contains(ip.Unmap()), nil
 }
 
 // finalize lets the object go: no store, volume or PV is left on the agent.
 func (r *Agents) finalize(ctx context.Context, pa *v1alpha1.PillarAgent) error {
+	r.unlabeling.Lock()
+	defer r.unlabeling.Unlock()
 	if err := r.unlabel(ctx, pa); err != nil {
 		return err
 	}
-	return release(ctx, r.cached, pa, v1alpha1.AgentFinalizer)
+	return r.release(ctx, pa, v1alpha1.AgentFinalizer)
 }
 
 // unlabel removes the node's label unless another PillarAgent names the node.
@@ -286,7 +283,7 @@ func (r *Agents) unlabel(ctx context.Context, pa *v1alpha1.PillarAgent) error {
 		}
 	}
 	node := &corev1.Node{}
-	err := r.cached.Get(ctx, types.NamespacedName{Name: pa.Spec.NodeRef.Name}, node)
+	err := r.direct.Get(ctx, types.NamespacedName{Name: pa.Spec.NodeRef.Name}, node)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,7 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -21,23 +19,15 @@ import (
 )
 
 // classes reconciles PillarStorageClasses.
-type classes struct {
-	cached, direct client.Client
-}
+type classes struct{ kube }
 
 func (r *classes) setup(mgr ctrl.Manager) error {
-	removed := builder.WithPredicates(predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(event.UpdateEvent) bool { return false },
-	})
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.PillarStorageClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&storagev1.StorageClass{}).
 		Watches(&v1alpha1.PillarStore{}, mapTo(r.naming(func(c *v1alpha1.PillarStorageClass) string { return c.Spec.StoreRef }))).
 		Watches(&v1alpha1.PillarProtocol{}, mapTo(r.naming(func(c *v1alpha1.PillarStorageClass) string { return c.Spec.ProtocolRef }))).
 		Watches(&v1alpha1.PillarVolumeState{}, mapTo(r.deleting), removed).
-		Watches(&corev1.PersistentVolumeClaim{}, mapTo(r.deleting), removed).
-		Watches(&corev1.PersistentVolume{}, mapTo(r.deleting), removed).
 		Complete(r)
 }
 
@@ -73,31 +63,40 @@ func (r *classes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err := r.cached.Get(ctx, req.NamespacedName, psc); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !psc.DeletionTimestamp.IsZero() {
-		return r.finalize(ctx, psc)
-	}
-	if err := protect(ctx, r.cached, psc, v1alpha1.ClassFinalizer); err != nil {
+	dependents, gone, err := r.guard(ctx, psc, v1alpha1.ClassFinalizer, func() (string, error) { return r.unused(ctx, psc) })
+	if err != nil || gone {
 		return ctrl.Result{}, err
 	}
-	old := psc.DeepCopy()
-	s := status{&psc.Status.Conditions, psc.Generation}
+	s := begin(psc, &psc.Status.Conditions)
 	protocol, err := r.references(ctx, psc, s)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if protocol != nil {
-		r.generate(ctx, psc, protocol, s)
+	if dependents != "" { // whoever deletes the class wants no new StorageClass
+		s.deletionBlocked(dependents)
+		return r.finish(ctx, s, blocked)
 	}
-	result := ctrl.Result{}
-	needs := []string{v1alpha1.StoreReady, v1alpha1.ProtocolValid, v1alpha1.Compatible, v1alpha1.StorageClassCreated}
-	if !s.ready(needs...) {
-		result.RequeueAfter = notReady
+	r.generate(ctx, psc, protocol, s)
+	if !s.ready(v1alpha1.StoreReady, v1alpha1.ProtocolValid, v1alpha1.Compatible, v1alpha1.StorageClassCreated) {
+		return r.finish(ctx, s, notReady)
 	}
-	return result, writeStatus(ctx, r.cached, psc, old)
+	return r.finish(ctx, s, 0)
 }
 
-// references sets StoreReady, ProtocolValid and Compatible, and answers the protocol once
-// all three are met.
+// unused deletes the StorageClass once nothing uses the class, and looks again: a claim
+// made in between must find its class.
+func (r *classes) unused(ctx context.Context, psc *v1alpha1.PillarStorageClass) (dependents string, err error) {
+	if dependents, err = classDependents(ctx, r.direct, psc); err != nil || dependents != "" {
+		return dependents, err
+	}
+	if err := r.remove(ctx, psc); err != nil {
+		return "", err
+	}
+	return classDependents(ctx, r.direct, psc)
+}
+
+// references sets StoreReady, ProtocolValid and Compatible, and answers the protocol if
+// the pair fits.
 func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageClass, s status) (*v1alpha1.PillarProtocol, error) {
 	store, err := r.store(ctx, psc.Spec.StoreRef, s)
 	if err != nil {
@@ -107,18 +106,16 @@ func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageCla
 	if err != nil {
 		return nil, err
 	}
-	if store == nil || protocol == nil {
-		s.unknown(v1alpha1.Compatible, v1alpha1.ReasonConditionsNotMet, "store and protocol must exist")
+	if store == nil || protocol == nil { // cannot be told; the two say which is missing
+		meta.RemoveStatusCondition(s.conditions, v1alpha1.Compatible)
 		return nil, nil
 	}
 	if err := settings.Compatible(psc.Spec.CSIDriver, store.Spec.Backend, protocol.Spec.Protocol); err != nil {
 		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, err.Error())
 		return nil, nil
 	}
-	s.yes(v1alpha1.Compatible, v1alpha1.ReasonCompatible, "")
-	if !isTrue(psc.Status.Conditions, v1alpha1.StoreReady) || !isTrue(psc.Status.Conditions, v1alpha1.ProtocolValid) {
-		return nil, nil
-	}
+	s.yes(v1alpha1.Compatible, v1alpha1.ReasonCompatible, fmt.Sprintf("%s fits %s",
+		settings.BackendType(store.Spec.Backend), settings.ProtocolKind(protocol.Spec.Protocol)))
 	return protocol, nil
 }
 
@@ -126,14 +123,14 @@ func (r *classes) store(ctx context.Context, name string, s status) (*v1alpha1.P
 	store := &v1alpha1.PillarStore{}
 	err := r.cached.Get(ctx, types.NamespacedName{Name: name}, store)
 	if apierrors.IsNotFound(err) {
-		s.no(v1alpha1.StoreReady, v1alpha1.ReasonPoolNotFound, fmt.Sprintf("PillarStore %q does not exist", name))
+		s.no(v1alpha1.StoreReady, v1alpha1.ReasonPoolNotFound, fmt.Sprintf("PillarStore %q does not exist; create it, or create another class with the right spec.storeRef", name))
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read store %s: %w", name, err)
 	}
 	if isTrue(store.Status.Conditions, v1alpha1.Ready) {
-		s.yes(v1alpha1.StoreReady, v1alpha1.ReasonStoreReady, "")
+		s.yes(v1alpha1.StoreReady, v1alpha1.ReasonStoreReady, fmt.Sprintf("PillarStore %q is Ready", name))
 	} else {
 		s.no(v1alpha1.StoreReady, v1alpha1.ReasonPoolNotReady, readyMessage("PillarStore", name, store.Status.Conditions))
 	}
@@ -144,40 +141,23 @@ func (r *classes) protocol(ctx context.Context, name string, s status) (*v1alpha
 	p := &v1alpha1.PillarProtocol{}
 	err := r.cached.Get(ctx, types.NamespacedName{Name: name}, p)
 	if apierrors.IsNotFound(err) {
-		s.no(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolNotFound, fmt.Sprintf("PillarProtocol %q does not exist", name))
+		s.no(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolNotFound, fmt.Sprintf("PillarProtocol %q does not exist; create it, or create another class with the right spec.protocolRef", name))
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read protocol %s: %w", name, err)
 	}
 	if isTrue(p.Status.Conditions, v1alpha1.Ready) {
-		s.yes(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolValid, "")
+		s.yes(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolValid, fmt.Sprintf("PillarProtocol %q is Ready", name))
 	} else {
 		s.no(v1alpha1.ProtocolValid, v1alpha1.ReasonProtocolNotReady, readyMessage("PillarProtocol", name, p.Status.Conditions))
 	}
 	return p, nil
 }
 
-// finalize lets the object go, with its StorageClass, once nothing uses it.
-func (r *classes) finalize(ctx context.Context, psc *v1alpha1.PillarStorageClass) (ctrl.Result, error) {
-	dependents, err := classDependents(ctx, r.direct, psc)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if dependents != "" {
-		old := psc.DeepCopy()
-		status{&psc.Status.Conditions, psc.Generation}.deletionBlocked(dependents)
-		return ctrl.Result{RequeueAfter: blocked}, writeStatus(ctx, r.cached, psc, old)
-	}
-	if err := r.remove(ctx, psc); err != nil {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{}, release(ctx, r.cached, psc, v1alpha1.ClassFinalizer)
-}
-
 func readyMessage(kind, name string, conditions []metav1.Condition) string {
 	if c := meta.FindStatusCondition(conditions, v1alpha1.Ready); c != nil && c.Message != "" {
-		return fmt.Sprintf("%s %q: %s", kind, name, c.Message)
+		return fmt.Sprintf("%s %q is not Ready: %s", kind, name, c.Message)
 	}
-	return fmt.Sprintf("%s %q is not Ready", kind, name)
+	return fmt.Sprintf("%s %q is not Ready yet", kind, name)
 }

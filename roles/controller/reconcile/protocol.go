@@ -2,30 +2,33 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/chap"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
 // protocols reconciles PillarProtocols.
-type protocols struct {
-	cached, direct client.Client
-}
+type protocols struct{ kube }
 
 func (r *protocols) setup(mgr ctrl.Manager) error {
+	edited := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.PillarProtocol{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.PillarProtocol{}, edited).
 		Watches(&v1alpha1.PillarStorageClass{}, mapTo(func(_ context.Context, obj client.Object) []string {
 			return []string{obj.(*v1alpha1.PillarStorageClass).Spec.ProtocolRef}
-		})).
-		Watches(&v1alpha1.PillarStore{}, mapTo(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		}), edited).
+		Watches(&v1alpha1.PillarStore{}, mapTo(r.all), edited).
 		Complete(r)
 }
 
@@ -42,36 +45,52 @@ func (r *protocols) all(ctx context.Context, _ client.Object) []string {
 	return names
 }
 
-// Reconcile counts who uses the protocol.
+// Reconcile counts who uses the protocol and looks whether its Secret can be used.
 func (r *protocols) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	p := &v1alpha1.PillarProtocol{}
 	if err := r.cached.Get(ctx, req.NamespacedName, p); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	deleting := !p.DeletionTimestamp.IsZero()
-	blockers := ""
-	if deleting {
-		var err error
-		if blockers, err = protocolDependents(ctx, r.direct, p.Name); err != nil {
-			return ctrl.Result{}, err
-		}
-		if blockers == "" {
-			return ctrl.Result{}, release(ctx, r.cached, p, v1alpha1.ProtocolFinalizer)
-		}
-	} else if err := protect(ctx, r.cached, p, v1alpha1.ProtocolFinalizer); err != nil {
+	dependents, gone, err := r.guard(ctx, p, v1alpha1.ProtocolFinalizer, func() (string, error) {
+		return protocolDependents(ctx, r.direct, p.Name)
+	})
+	if err != nil || gone {
 		return ctrl.Result{}, err
 	}
-	old := p.DeepCopy()
+	s := begin(p, &p.Status.Conditions)
 	if err := r.bindings(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
-	s := status{&p.Status.Conditions, p.Generation}
-	if deleting {
-		s.deletionBlocked(blockers)
-		return ctrl.Result{RequeueAfter: blocked}, writeStatus(ctx, r.cached, p, old)
+	if dependents != "" {
+		s.deletionBlocked(dependents)
+		return r.finish(ctx, s, blocked)
 	}
-	s.yes(v1alpha1.Ready, v1alpha1.ReasonProtocolConfigured, string(settings.ProtocolKind(p.Spec.Protocol))+" is configured")
-	return ctrl.Result{}, writeStatus(ctx, r.cached, p, old)
+	next, err := r.configured(ctx, p, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.finish(ctx, s, next)
+}
+
+// configured sets Ready and answers when to look again. A Secret cannot be watched with
+// the right to get it by name, so a protocol with one is looked at in every period.
+func (r *protocols) configured(ctx context.Context, p *v1alpha1.PillarProtocol, s status) (time.Duration, error) {
+	method, secret := chap.Of(p.Spec.Protocol)
+	_, err := chap.Read(ctx, r.direct, r.namespace, secret, method)
+	if broken := new(chap.SecretError); errors.As(err, &broken) || apierrors.IsForbidden(err) {
+		s.no(v1alpha1.Ready, v1alpha1.ReasonAuthSecretInvalid, err.Error())
+		return notReady, nil
+	}
+	if err != nil { // says nothing about the Secret
+		return 0, err
+	}
+	message := string(settings.ProtocolKind(p.Spec.Protocol)) + " is configured"
+	if method == v1alpha1.AuthNone {
+		s.yes(v1alpha1.Ready, v1alpha1.ReasonProtocolConfigured, message)
+		return 0, nil
+	}
+	s.yes(v1alpha1.Ready, v1alpha1.ReasonProtocolConfigured, fmt.Sprintf("%s with %s from Secret %q", message, method, r.namespace+"/"+secret))
+	return poll, nil
 }
 
 // bindings fills in the classes that name the protocol and the agents they reach.

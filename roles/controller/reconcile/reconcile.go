@@ -3,28 +3,37 @@
 //
 //	agent.go     address, node label, health, capabilities; exports.go opens its gate
 //	store.go     is the pool there, does the layout agree, how much space is left
-//	protocol.go  who uses it
+//	protocol.go  who uses it, is its CHAP Secret usable
 //	class.go     the generated StorageClass
 //
 // Changes arrive by watches, that an agent came or went by its connection. What has no
-// watch, an agent's health, is polled. Whoever is
-// being deleted waits for its dependents; those are read from the API server, not from a
-// cache, because a stale read could drop a guard too early.
+// watch, an agent's health and a Secret, is polled. Whoever is being deleted waits for its
+// dependents; those are read from the API server, not from a cache, because a stale read
+// could drop a guard too early.
+//
+// What a reconciler found it writes as conditions, in one patch and only if something
+// changed; each change a user would ask about is also told as an event (kube.finish).
 package reconcile
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -33,19 +42,29 @@ import (
 
 // Pacing (api.md 2).
 const (
-	notReady = 15 * time.Second // re-check while not Ready
-	blocked  = 10 * time.Second // re-check while a deletion is blocked
+	notReady = 15 * time.Second       // re-check while not Ready
+	blocked  = 10 * time.Second       // re-check while a deletion is blocked
+	late     = 200 * time.Millisecond // until the cache shows what was written last
 )
 
-// Setup adds every reconciler to the manager. direct reads the API server itself.
-func Setup(mgr ctrl.Manager, direct client.Client, pool *agents.Pool) (*Agents, error) {
-	cached := mgr.GetClient()
-	a := NewAgents(cached, direct, pool)
+// kube is what every reconciler works with.
+type kube struct {
+	cached    client.Client // reads the informers' cache
+	direct    client.Client // reads the API server itself
+	events    events.EventRecorder
+	namespace string // pillar's own
+}
+
+// Setup adds every reconciler to the manager. direct reads the API server itself;
+// namespace is where pillar is installed.
+func Setup(mgr ctrl.Manager, direct client.Client, pool *agents.Pool, namespace string) (*Agents, error) {
+	k := kube{mgr.GetClient(), direct, mgr.GetEventRecorder("pillar-csi"), namespace}
+	a := newAgents(k, pool)
 	for _, setup := range []func(ctrl.Manager) error{
 		a.setup,
-		(&stores{cached, direct}).setup,
-		(&protocols{cached, direct}).setup,
-		(&classes{cached, direct}).setup,
+		(&stores{k}).setup,
+		(&protocols{k}).setup,
+		(&classes{k}).setup,
 	} {
 		if err := setup(mgr); err != nil {
 			return nil, err
@@ -54,26 +73,36 @@ func Setup(mgr ctrl.Manager, direct client.Client, pool *agents.Pool) (*Agents, 
 	return a, nil
 }
 
-// status is the part all four kinds share.
+// status is the part all four kinds share: an object's conditions, and how they and the
+// object were before its reconciler changed them.
 type status struct {
 	conditions *[]metav1.Condition
-	generation int64
+	before     []metav1.Condition
+	obj, old   client.Object
+}
+
+// begin starts a status; conditions are obj's own.
+func begin(obj client.Object, conditions *[]metav1.Condition) status {
+	return status{conditions, slices.Clone(*conditions), obj, obj.DeepCopyObject().(client.Object)}
 }
 
 func (s status) set(kind string, value metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(s.conditions, metav1.Condition{
-		Type: kind, Status: value, Reason: reason, Message: clip(message), ObservedGeneration: s.generation,
+		Type: kind, Status: value, Reason: reason, Message: clip(message), ObservedGeneration: s.obj.GetGeneration(),
 	})
 }
 
-// clip cuts a message at what the API server takes, 32768 characters: a longer one, as of
-// a deletion that many volumes block, would cost the whole status.
-func clip(message string) string {
-	const limit, more = 32768, " ..."
-	if len(message) <= limit {
-		return message
+// clip cuts a condition's message at what the API server takes: a longer one, as of a
+// deletion that many volumes block, would cost the whole status.
+func clip(message string) string { return cut(message, 32768) }
+
+// cut shortens text to at most limit bytes and says so.
+func cut(text string, limit int) string {
+	const more = " ..."
+	if len(text) <= limit {
+		return text
 	}
-	return strings.ToValidUTF8(message[:limit-len(more)], "") + more
+	return strings.ToValidUTF8(text[:limit-len(more)], "") + more
 }
 
 func (s status) yes(kind, reason, message string) { s.set(kind, metav1.ConditionTrue, reason, message) }
@@ -96,8 +125,15 @@ func (s status) ready(kinds ...string) bool {
 			return false
 		}
 	}
-	s.yes(v1alpha1.Ready, v1alpha1.ReasonAllConditionsMet, "")
+	s.yes(v1alpha1.Ready, v1alpha1.ReasonAllConditionsMet, "all conditions are met")
 	return true
+}
+
+// stood tells whether the condition was true of the spec as it is now, before this
+// reconcile looked.
+func (s status) stood(kind string) bool {
+	c := meta.FindStatusCondition(s.before, kind)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == s.obj.GetGeneration()
 }
 
 // deletionBlocked says who still needs the object.
@@ -109,31 +145,68 @@ func isTrue(conditions []metav1.Condition, kind string) bool {
 	return meta.IsStatusConditionTrue(conditions, kind)
 }
 
-// writeStatus patches the status if it changed; old is the object as it was read.
-func writeStatus[T client.Object](ctx context.Context, c client.Client, obj, old T) error {
-	if equality.Semantic.DeepEqual(obj, old) {
-		return nil
+// finish writes what changed, tells about it, and answers when to look again; 0 is never.
+// Nothing is written where nothing changed. That the cache showed an old object is no
+// error: it is looked at again, so that no old finding replaces a newer one.
+func (k kube) finish(ctx context.Context, s status, next time.Duration) (ctrl.Result, error) {
+	result := ctrl.Result{RequeueAfter: next}
+	if equality.Semantic.DeepEqual(s.obj, s.old) {
+		return result, nil
 	}
-	return client.IgnoreNotFound(c.Status().Patch(ctx, obj, client.MergeFrom(old)))
+	changes := s.changes()
+	err := k.cached.Status().Patch(ctx, s.obj, locked(s.old))
+	switch {
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: late}, nil
+	case err != nil:
+		return result, client.IgnoreNotFound(err)
+	}
+	for _, c := range changes {
+		k.tell(s.obj, nil, eventType(c), c.Reason, c.Type, c.Message)
+	}
+	return result, nil
+}
+
+// locked is a patch from old that fails if anybody wrote in between.
+func locked(old client.Object) client.Patch {
+	return client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+}
+
+// guard keeps the finalizer on an object, and takes it off when the object is being
+// deleted and nothing depends on it: gone then. Else it answers what holds it back.
+func (k kube) guard(ctx context.Context, obj client.Object, finalizer string, dependents func() (string, error)) (who string, gone bool, err error) {
+	if obj.GetDeletionTimestamp().IsZero() {
+		return "", false, k.protect(ctx, obj, finalizer)
+	}
+	if who, err = dependents(); err != nil || who != "" {
+		return who, false, err
+	}
+	return "", true, k.release(ctx, obj, finalizer)
 }
 
 // protect adds the finalizer; it does nothing where it stands already.
-func protect[T client.Object](ctx context.Context, c client.Client, obj T, finalizer string) error {
-	old := obj.DeepCopyObject().(T)
+func (k kube) protect(ctx context.Context, obj client.Object, finalizer string) error {
+	old := obj.DeepCopyObject().(client.Object)
 	if !controllerutil.AddFinalizer(obj, finalizer) {
 		return nil
 	}
-	return c.Patch(ctx, obj, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+	return k.cached.Patch(ctx, obj, locked(old))
 }
 
 // release removes the finalizer: nobody needs the object any more.
-func release[T client.Object](ctx context.Context, c client.Client, obj T, finalizer string) error {
-	old := obj.DeepCopyObject().(T)
+func (k kube) release(ctx context.Context, obj client.Object, finalizer string) error {
+	old := obj.DeepCopyObject().(client.Object)
 	if !controllerutil.RemoveFinalizer(obj, finalizer) {
 		return nil
 	}
-	return client.IgnoreNotFound(c.Patch(ctx, obj, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})))
+	return client.IgnoreNotFound(k.cached.Patch(ctx, obj, locked(old)))
 }
+
+// removed lets only deletions through.
+var removed = builder.WithPredicates(predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(event.UpdateEvent) bool { return false },
+})
 
 // mapTo makes a watch handler from a function that names the objects to look at again.
 func mapTo(names func(ctx context.Context, obj client.Object) []string) handler.EventHandler {

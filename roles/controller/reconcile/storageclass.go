@@ -1,24 +1,32 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/chap"
 )
 
-// fstypeParameter is what the provisioner turns into the capability's fs_type.
-const fstypeParameter = "csi.storage.k8s.io/fstype"
+// Parameters of other prefixes that a generated StorageClass holds (api.md 2.5).
+const (
+	fstypeParameter         = "csi.storage.k8s.io/fstype" // the provisioner makes it the capability's fs_type
+	stageSecretParameter    = "csi.storage.k8s.io/node-stage-secret-name"
+	stageNamespaceParameter = "csi.storage.k8s.io/node-stage-secret-namespace"
+)
 
 // className is the StorageClass's name: asked for, or the object's own.
 func className(psc *v1alpha1.PillarStorageClass) string {
@@ -28,26 +36,19 @@ func className(psc *v1alpha1.PillarStorageClass) string {
 	return psc.Name
 }
 
-// desiredClass is the StorageClass a PillarStorageClass stands for (api.md 2.5).
-func desiredClass(psc *v1alpha1.PillarStorageClass, protocol v1alpha1.Protocol) *storagev1.StorageClass {
+// desiredClass is the StorageClass a PillarStorageClass stands for. Overrides are no part
+// of it: they are read at each CreateVolume (api.md 2.5).
+func desiredClass(psc *v1alpha1.PillarStorageClass, protocol v1alpha1.Protocol, namespace string) *storagev1.StorageClass {
 	reclaim := corev1.PersistentVolumeReclaimPolicy(psc.Spec.StorageClass.ReclaimPolicy)
 	binding := storagev1.VolumeBindingMode(psc.Spec.StorageClass.VolumeBindingMode)
-	fstype := v1alpha1.FSTypeExt4
-	if protocol.NFS != nil {
-		fstype = v1alpha1.FSTypeNFS
-	}
-	var options []string
-	if fs := psc.Spec.Filesystem; fs != nil {
-		if fs.FSType != "" {
-			fstype = fs.FSType
-		}
-		if fs.MountOptions != nil {
-			options = *fs.MountOptions
-		}
-	}
 	expansion := psc.Spec.StorageClass.AllowVolumeExpansion
 	if expansion == nil { // files never grow (api.md 2.5)
 		expansion = new(psc.Spec.CSIDriver == v1alpha1.DriverName)
+	}
+	fstype, options := classFilesystem(psc, protocol)
+	parameters := map[string]string{v1alpha1.StorageClassKey: psc.Name, fstypeParameter: fstype}
+	if method, secret := chap.Of(protocol); method != v1alpha1.AuthNone {
+		parameters[stageSecretParameter], parameters[stageNamespaceParameter] = secret, namespace
 	}
 	owner := metav1.NewControllerRef(psc, v1alpha1.GroupVersion.WithKind("PillarStorageClass"))
 	return &storagev1.StorageClass{
@@ -57,54 +58,102 @@ func desiredClass(psc *v1alpha1.PillarStorageClass, protocol v1alpha1.Protocol) 
 		VolumeBindingMode:    &binding,
 		AllowVolumeExpansion: expansion,
 		MountOptions:         options,
-		Parameters: map[string]string{
-			v1alpha1.StorageClassKey: psc.Name,
-			fstypeParameter:          fstype,
-		},
+		Parameters:           parameters,
 	}
+}
+
+func classFilesystem(psc *v1alpha1.PillarStorageClass, protocol v1alpha1.Protocol) (fstype string, options []string) {
+	fstype = v1alpha1.FSTypeExt4
+	if protocol.NFS != nil {
+		fstype = v1alpha1.FSTypeNFS
+	}
+	if fs := psc.Spec.Filesystem; fs != nil {
+		fstype = cmp.Or(fs.FSType, fstype)
+		if fs.MountOptions != nil {
+			options = *fs.MountOptions
+		}
+	}
+	return fstype, options
 }
 
 // generate makes the StorageClass so, and says in StorageClassCreated whether it is.
+// Without a protocol nobody can tell what it should hold; one that exists stays.
 func (r *classes) generate(ctx context.Context, psc *v1alpha1.PillarStorageClass, p *v1alpha1.PillarProtocol, s status) {
-	want := desiredClass(psc, p.Spec.Protocol)
-	if err := r.apply(ctx, psc, want); err != nil {
-		s.no(v1alpha1.StorageClassCreated, v1alpha1.ReasonStorageClassError, err.Error())
+	if p == nil {
 		return
 	}
-	psc.Status.StorageClassName = want.Name
-	s.yes(v1alpha1.StorageClassCreated, v1alpha1.ReasonCreated, "")
+	want := desiredClass(psc, p.Spec.Protocol, r.namespace)
+	exists, err := r.apply(ctx, psc, want, s)
+	switch {
+	case err != nil:
+		s.no(v1alpha1.StorageClassCreated, v1alpha1.ReasonStorageClassError, err.Error())
+	case exists:
+		psc.Status.StorageClassName = want.Name
+		s.yes(v1alpha1.StorageClassCreated, v1alpha1.ReasonCreated, fmt.Sprintf("StorageClass %q exists", want.Name))
+	default: // made as soon as store and protocol are Ready
+		meta.RemoveStatusCondition(s.conditions, v1alpha1.StorageClassCreated)
+	}
 }
 
-func (r *classes) apply(ctx context.Context, psc *v1alpha1.PillarStorageClass, want *storagev1.StorageClass) error {
+// apply brings the StorageClass in line and tells whether there is one.
+func (r *classes) apply(ctx context.Context, psc *v1alpha1.PillarStorageClass, want *storagev1.StorageClass, s status) (exists bool, err error) {
 	have := &storagev1.StorageClass{}
-	err := r.direct.Get(ctx, types.NamespacedName{Name: want.Name}, have)
-	switch {
-	case apierrors.IsNotFound(err):
-		return r.create(ctx, psc, want)
-	case err != nil:
-		return fmt.Errorf("read StorageClass %s: %w", want.Name, err)
-	case !metav1.IsControlledBy(have, psc):
-		return fmt.Errorf("StorageClass %s exists and is not owned by PillarStorageClass %s; delete it or choose another spec.storageClass.name", want.Name, psc.Name)
-	case !sameImmutable(have, want):
-		return r.recreate(ctx, psc, have, want)
-	case equality.Semantic.DeepEqual(have.AllowVolumeExpansion, want.AllowVolumeExpansion):
+	err = r.direct.Get(ctx, types.NamespacedName{Name: want.Name}, have)
+	if apierrors.IsNotFound(err) {
+		return r.create(ctx, psc, want, s)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read StorageClass %s: %w", want.Name, err)
+	}
+	if !metav1.IsControlledBy(have, psc) {
+		return false, fmt.Errorf("StorageClass %s exists and is not owned by PillarStorageClass %s; delete it, or create another class with another spec.storageClass.name", want.Name, psc.Name)
+	}
+	if !have.DeletionTimestamp.IsZero() {
+		return false, fmt.Errorf("StorageClass %s is being deleted and held by finalizers %v; it is made again once it is gone", want.Name, have.Finalizers)
+	}
+	if fields := fixed(have, want); len(fields) > 0 {
+		return r.recreate(ctx, psc, have, want, fields, s)
+	}
+	if err := r.adjust(ctx, psc, have, want, s); err != nil {
+		return false, err
+	}
+	return true, r.annotate(ctx, psc, "", s) // left by a crash after the new one was made
+}
+
+// fixed names the fields that differ and that Kubernetes never lets change.
+func fixed(have, want *storagev1.StorageClass) (fields []string) {
+	if have.Provisioner != want.Provisioner {
+		fields = append(fields, "provisioner")
+	}
+	if !maps.Equal(have.Parameters, want.Parameters) {
+		fields = append(fields, "parameters")
+	}
+	if !equality.Semantic.DeepEqual(have.ReclaimPolicy, want.ReclaimPolicy) {
+		fields = append(fields, "reclaimPolicy")
+	}
+	if !equality.Semantic.DeepEqual(have.VolumeBindingMode, want.VolumeBindingMode) {
+		fields = append(fields, "volumeBindingMode")
+	}
+	return fields
+}
+
+// adjust patches the fields that Kubernetes lets change.
+func (r *classes) adjust(ctx context.Context, psc *v1alpha1.PillarStorageClass, have, want *storagev1.StorageClass, s status) error {
+	old := have.DeepCopy()
+	have.AllowVolumeExpansion, have.MountOptions = want.AllowVolumeExpansion, want.MountOptions
+	if equality.Semantic.DeepEqual(have, old) {
 		return nil
 	}
-	old := have.DeepCopy()
-	have.AllowVolumeExpansion = want.AllowVolumeExpansion
 	if err := r.cached.Patch(ctx, have, client.MergeFrom(old)); err != nil {
 		return fmt.Errorf("patch StorageClass %s: %w", want.Name, err)
 	}
+	reason := eventUpdated
+	if s.stood(v1alpha1.StorageClassCreated) {
+		reason = eventDriftReverted
+	}
+	r.tell(psc, nil, corev1.EventTypeNormal, reason, v1alpha1.StorageClassCreated,
+		fmt.Sprintf("allowVolumeExpansion and mountOptions of StorageClass %s are as the PillarStorageClass says", want.Name))
 	return nil
-}
-
-// sameImmutable compares the fields Kubernetes never lets change.
-func sameImmutable(have, want *storagev1.StorageClass) bool {
-	return have.Provisioner == want.Provisioner &&
-		maps.Equal(have.Parameters, want.Parameters) &&
-		equality.Semantic.DeepEqual(have.ReclaimPolicy, want.ReclaimPolicy) &&
-		equality.Semantic.DeepEqual(have.VolumeBindingMode, want.VolumeBindingMode) &&
-		equality.Semantic.DeepEqual(have.MountOptions, want.MountOptions)
 }
 
 // carryOver is what a StorageClass keeps over being made anew.
@@ -115,54 +164,85 @@ type carryOver struct {
 }
 
 // recreate saves what users put on the StorageClass before it deletes it, so that a crash
-// in between loses nothing.
-func (r *classes) recreate(ctx context.Context, psc *v1alpha1.PillarStorageClass, have, want *storagev1.StorageClass) error {
+// in between loses nothing: create reads what was saved from the API server.
+func (r *classes) recreate(ctx context.Context, psc *v1alpha1.PillarStorageClass, have, want *storagev1.StorageClass, fields []string, s status) (bool, error) {
 	raw, err := json.Marshal(carryOver{have.Labels, have.Annotations, have.AllowedTopologies})
 	if err != nil {
-		return fmt.Errorf("save StorageClass %s: %w", have.Name, err)
+		return false, fmt.Errorf("save StorageClass %s: %w", have.Name, err)
 	}
-	if err := r.annotate(ctx, psc, string(raw)); err != nil {
-		return err
+	if err := r.annotate(ctx, psc, string(raw), s); err != nil {
+		return false, err
 	}
-	if err := r.cached.Delete(ctx, have, client.Preconditions{UID: &have.UID}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete StorageClass %s: %w", have.Name, err)
+	if err := r.delete(ctx, have); err != nil {
+		return false, err
 	}
-	return r.create(ctx, psc, want)
+	r.tell(psc, nil, corev1.EventTypeNormal, eventRecreated, v1alpha1.StorageClassCreated, fmt.Sprintf(
+		"StorageClass %s is made anew, because its %s cannot be changed; labels, annotations and allowedTopologies are kept", have.Name, strings.Join(fields, ", ")))
+	return r.create(ctx, psc, want, s)
 }
 
-func (r *classes) create(ctx context.Context, psc *v1alpha1.PillarStorageClass, want *storagev1.StorageClass) error {
-	if saved := psc.Annotations[v1alpha1.CarryOverAnnotation]; saved != "" {
+// create makes the StorageClass with what recreate saved. Without that it waits for store
+// and protocol to be Ready, which a StorageClass that existed before does not.
+func (r *classes) create(ctx context.Context, psc *v1alpha1.PillarStorageClass, want *storagev1.StorageClass, s status) (exists bool, err error) {
+	saved, err := r.saved(ctx, psc, s)
+	if err != nil {
+		return false, err
+	}
+	if saved == "" && !(isTrue(*s.conditions, v1alpha1.StoreReady) && isTrue(*s.conditions, v1alpha1.ProtocolValid)) {
+		return false, nil
+	}
+	if saved != "" {
 		var keep carryOver
 		if err := json.Unmarshal([]byte(saved), &keep); err != nil {
-			return fmt.Errorf("annotation %s: %w", v1alpha1.CarryOverAnnotation, err)
+			return false, fmt.Errorf("annotation %s: %w; remove it", v1alpha1.CarryOverAnnotation, err)
 		}
 		want.Labels, want.Annotations, want.AllowedTopologies = keep.Labels, keep.Annotations, keep.AllowedTopologies
 	}
 	if err := r.cached.Create(ctx, want); err != nil {
-		return fmt.Errorf("create StorageClass %s: %w", want.Name, err)
+		return false, fmt.Errorf("create StorageClass %s: %w", want.Name, err)
 	}
-	return r.annotate(ctx, psc, "")
+	if saved == "" && s.stood(v1alpha1.StorageClassCreated) {
+		r.tell(psc, nil, corev1.EventTypeNormal, eventRecreated, v1alpha1.StorageClassCreated,
+			fmt.Sprintf("StorageClass %s was deleted by somebody else and is made again; delete the PillarStorageClass to be rid of it", want.Name))
+	}
+	return true, r.annotate(ctx, psc, "", s)
+}
+
+// saved reads the carry-over annotation from the API server: the cache may be older than
+// the deletion it was saved for.
+func (r *classes) saved(ctx context.Context, psc *v1alpha1.PillarStorageClass, s status) (string, error) {
+	live := &v1alpha1.PillarStorageClass{}
+	if err := r.direct.Get(ctx, client.ObjectKeyFromObject(psc), live); err != nil {
+		return "", fmt.Errorf("read PillarStorageClass %s: %w", psc.Name, err)
+	}
+	if live.UID != psc.UID {
+		return "", fmt.Errorf("PillarStorageClass %s was replaced by another of that name", psc.Name)
+	}
+	for _, o := range []client.Object{s.obj, s.old} {
+		o.SetAnnotations(maps.Clone(live.Annotations))
+	}
+	return live.Annotations[v1alpha1.CarryOverAnnotation], nil
 }
 
 // annotate sets or, with an empty value, removes the carry-over annotation. It patches a
-// copy, so that conditions set on psc in memory stay.
-func (r *classes) annotate(ctx context.Context, psc *v1alpha1.PillarStorageClass, value string) error {
+// copy, so that conditions set in memory stay.
+func (r *classes) annotate(ctx context.Context, psc *v1alpha1.PillarStorageClass, value string, s status) error {
 	if psc.Annotations[v1alpha1.CarryOverAnnotation] == value {
 		return nil
 	}
 	old := psc.DeepCopy()
 	changed := psc.DeepCopy()
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	changed.Annotations[v1alpha1.CarryOverAnnotation] = value
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, v1alpha1.CarryOverAnnotation, value)
 	if value == "" {
 		delete(changed.Annotations, v1alpha1.CarryOverAnnotation)
 	}
 	if err := r.cached.Patch(ctx, changed, client.MergeFrom(old)); err != nil {
 		return fmt.Errorf("annotate PillarStorageClass %s: %w", psc.Name, err)
 	}
-	psc.Annotations = changed.Annotations
+	for _, o := range []client.Object{s.obj, s.old} { // what finish compares and locks
+		o.SetAnnotations(maps.Clone(changed.Annotations))
+		o.SetResourceVersion(changed.ResourceVersion)
+	}
 	return nil
 }
 
@@ -176,9 +256,13 @@ func (r *classes) remove(ctx context.Context, psc *v1alpha1.PillarStorageClass) 
 	if !metav1.IsControlledBy(have, psc) {
 		return nil
 	}
-	err = r.cached.Delete(ctx, have, client.Preconditions{UID: &have.UID})
+	return r.delete(ctx, have)
+}
+
+func (r *classes) delete(ctx context.Context, sc *storagev1.StorageClass) error {
+	err := r.cached.Delete(ctx, sc, client.Preconditions{UID: &sc.UID})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete StorageClass %s: %w", have.Name, err)
+		return fmt.Errorf("delete StorageClass %s: %w", sc.Name, err)
 	}
 	return nil
 }

@@ -1,12 +1,14 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,12 +18,12 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
 )
 
 // stores reconciles PillarStores.
-type stores struct {
-	cached, direct client.Client
-}
+type stores struct{ kube }
 
 func (r *stores) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
@@ -29,19 +31,29 @@ func (r *stores) setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.PillarAgent{}, mapTo(r.ofAgent)).
 		Watches(&v1alpha1.PillarStorageClass{}, mapTo(func(_ context.Context, obj client.Object) []string {
 			return []string{obj.(*v1alpha1.PillarStorageClass).Spec.StoreRef}
-		})).
+		}), removed).
+		Watches(&v1alpha1.PillarVolumeState{}, mapTo(r.deleting), removed).
 		Complete(r)
 }
 
 func (r *stores) ofAgent(ctx context.Context, agent client.Object) []string {
+	return r.those(ctx, func(s *v1alpha1.PillarStore) bool { return s.Spec.AgentRef == agent.GetName() })
+}
+
+// deleting names the stores that a volume which is gone now may have held back.
+func (r *stores) deleting(ctx context.Context, _ client.Object) []string {
+	return r.those(ctx, func(s *v1alpha1.PillarStore) bool { return !s.DeletionTimestamp.IsZero() })
+}
+
+func (r *stores) those(ctx context.Context, match func(*v1alpha1.PillarStore) bool) []string {
 	list := &v1alpha1.PillarStoreList{}
 	if err := r.cached.List(ctx, list); err != nil {
 		return nil
 	}
 	var names []string
-	for _, s := range list.Items {
-		if s.Spec.AgentRef == agent.GetName() {
-			names = append(names, s.Name)
+	for i := range list.Items {
+		if match(&list.Items[i]) {
+			names = append(names, list.Items[i].Name)
 		}
 	}
 	return names
@@ -53,26 +65,15 @@ func (r *stores) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if err := r.cached.Get(ctx, req.NamespacedName, store); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	old := store.DeepCopy()
-	s := status{&store.Status.Conditions, store.Generation}
-	if !store.DeletionTimestamp.IsZero() {
-		dependents, err := storeDependents(ctx, r.direct, store)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		if dependents == "" {
-			return ctrl.Result{}, release(ctx, r.cached, store, v1alpha1.StoreFinalizer)
-		}
-		s.deletionBlocked(dependents)
-		return ctrl.Result{RequeueAfter: blocked}, writeStatus(ctx, r.cached, store, old)
-	}
-	if err := protect(ctx, r.cached, store, v1alpha1.StoreFinalizer); err != nil {
+	dependents, gone, err := r.guard(ctx, store, v1alpha1.StoreFinalizer, func() (string, error) {
+		return storeDependents(ctx, r.direct, store)
+	})
+	if err != nil || gone {
 		return ctrl.Result{}, err
 	}
-	old = store.DeepCopy()
-	s = status{&store.Status.Conditions, store.Generation}
+	s := begin(store, &store.Status.Conditions)
 	agent := &v1alpha1.PillarAgent{}
-	err := r.cached.Get(ctx, types.NamespacedName{Name: store.Spec.AgentRef}, agent)
+	err = r.cached.Get(ctx, types.NamespacedName{Name: store.Spec.AgentRef}, agent)
 	switch {
 	case apierrors.IsNotFound(err):
 		orphaned(store, s)
@@ -81,28 +82,55 @@ func (r *stores) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	default:
 		observe(store, agent, s)
 	}
-	result := ctrl.Result{}
-	if !s.ready(v1alpha1.AgentReady, v1alpha1.PoolDiscovered, v1alpha1.BackendSupported) {
-		notMet(s)
-		result.RequeueAfter = notReady
+	switch {
+	case dependents != "":
+		s.deletionBlocked(dependents)
+		return r.finish(ctx, s, blocked)
+	case !storeIsReady(store, agent, s):
+		return r.finish(ctx, s, notReady)
 	}
-	return result, writeStatus(ctx, r.cached, store, old)
+	return r.finish(ctx, s, 0)
 }
 
-// notMet gives a store that is not Ready the reason its table names; the message says
-// which condition failed.
-func notMet(s status) {
-	for _, c := range *s.conditions {
-		if c.Type == v1alpha1.Ready && c.Reason != v1alpha1.ReasonTargetNotFound {
-			s.no(v1alpha1.Ready, v1alpha1.ReasonConditionsNotMet, c.Message)
+// storeIsReady derives Ready. Its reason is ConditionsNotMet unless the agent object is
+// missing; the message names the condition that failed.
+func storeIsReady(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status) bool {
+	if s.ready(v1alpha1.AgentReady, v1alpha1.PoolDiscovered, v1alpha1.BackendSupported) {
+		why := noNFS(store, agent)
+		if why != "" {
+			s.no(v1alpha1.Ready, v1alpha1.ReasonConditionsNotMet, why)
 		}
+		return why == ""
 	}
+	if c := meta.FindStatusCondition(*s.conditions, v1alpha1.Ready); c.Reason != v1alpha1.ReasonTargetNotFound {
+		s.no(v1alpha1.Ready, v1alpha1.ReasonConditionsNotMet, c.Message)
+	}
+	return false
+}
+
+// noNFS says why volumes of a dataset store could not be exported (files.md F-56): the
+// agent's own reason stands in its health.
+func noNFS(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent) string {
+	nfs := string(transport.NFS)
+	if settings.BackendType(store.Spec.Backend) != storage.ZFSDataset || slices.Contains(agent.Status.Capabilities.Protocols, nfs) {
+		return ""
+	}
+	return fmt.Sprintf("PillarAgent %q does not offer nfs, which zfs-dataset volumes need%s", agent.Name, agentSays(agent))
+}
+
+// agentSays is what an agent that works in part complains about.
+func agentSays(agent *v1alpha1.PillarAgent) string {
+	c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.AgentConnected)
+	if c == nil || c.Reason != v1alpha1.ReasonAgentDegraded {
+		return ""
+	}
+	return "; the agent says: " + c.Message
 }
 
 // orphaned is a store whose agent object does not exist.
 func orphaned(store *v1alpha1.PillarStore, s status) {
 	store.Status.Capacity = nil
-	message := fmt.Sprintf("PillarAgent %q does not exist", store.Spec.AgentRef)
+	message := fmt.Sprintf("PillarAgent %q does not exist; create it, or create another store with the right spec.agentRef", store.Spec.AgentRef)
 	for _, kind := range []string{v1alpha1.AgentReady, v1alpha1.PoolDiscovered, v1alpha1.BackendSupported} {
 		s.no(kind, v1alpha1.ReasonTargetNotFound, message)
 	}
@@ -110,49 +138,71 @@ func orphaned(store *v1alpha1.PillarStore, s status) {
 
 // observe derives the conditions from the agent's status (api.md 2.3).
 func observe(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status) {
-	if !isTrue(agent.Status.Conditions, v1alpha1.Ready) {
-		message := fmt.Sprintf("PillarAgent %q is not Ready", agent.Name)
+	if !isTrue(agent.Status.Conditions, v1alpha1.Ready) || agent.Status.Capabilities == nil {
+		message := readyMessage("PillarAgent", agent.Name, agent.Status.Conditions)
 		s.no(v1alpha1.AgentReady, v1alpha1.ReasonTargetNotReady, message)
-		s.unknown(v1alpha1.PoolDiscovered, v1alpha1.ReasonWaitingForAgentData, message)
-		s.unknown(v1alpha1.BackendSupported, v1alpha1.ReasonWaitingForAgentData, message)
+		s.unknown(v1alpha1.PoolDiscovered, v1alpha1.ReasonWaitingForAgentData, "PillarAgent is not Ready")
+		s.unknown(v1alpha1.BackendSupported, v1alpha1.ReasonWaitingForAgentData, "PillarAgent is not Ready")
 		return
 	}
-	s.yes(v1alpha1.AgentReady, v1alpha1.ReasonAgentReady, "")
-	pool, names := poolOf(store.Spec.Backend, agent.Status.DiscoveredPools)
-	store.Status.Capacity = capacity(pool)
-	switch mismatch := layoutMismatch(store.Spec.Backend, pool); {
-	case pool == nil:
-		s.no(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolNotFound,
-			fmt.Sprintf("pool %q is not among the agent's: %s", settings.Pool(store.Spec.Backend), orNone(names)))
-	case mismatch != "":
-		s.no(v1alpha1.PoolDiscovered, v1alpha1.ReasonBackendLayoutMismatch, mismatch)
-	default:
-		s.yes(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolDiscovered, "")
-	}
+	s.yes(v1alpha1.AgentReady, v1alpha1.ReasonAgentReady, fmt.Sprintf("PillarAgent %q is Ready", agent.Name))
+	discover(store, agent, s)
 	token := string(settings.BackendType(store.Spec.Backend))
-	if caps := agent.Status.Capabilities; caps == nil || !slices.Contains(caps.Backends, token) {
-		s.no(v1alpha1.BackendSupported, v1alpha1.ReasonBackendNotSupported, fmt.Sprintf("agent %s does not offer %s", agent.Name, token))
+	if offered := agent.Status.Capabilities.Backends; !slices.Contains(offered, token) {
+		s.no(v1alpha1.BackendSupported, v1alpha1.ReasonBackendNotSupported, fmt.Sprintf(
+			"PillarAgent %q does not offer %s but %s; install its tools on the storage node%s", agent.Name, token, orNone(offered), agentSays(agent)))
 		return
 	}
-	s.yes(v1alpha1.BackendSupported, v1alpha1.ReasonBackendSupported, "")
+	s.yes(v1alpha1.BackendSupported, v1alpha1.ReasonBackendSupported, fmt.Sprintf("PillarAgent %q offers %s", agent.Name, token))
 }
 
-// poolOf finds the store's pool and names every pool there is.
-func poolOf(b v1alpha1.Backend, pools []v1alpha1.DiscoveredPool) (pool *v1alpha1.DiscoveredPool, names []string) {
-	kind, volumeType := "directory", ""
+// discover looks for the pool among those of the agent.
+func discover(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status) {
+	pool := poolOf(store.Spec.Backend, agent.Status.DiscoveredPools)
+	store.Status.Capacity = capacity(pool)
+	if pool == nil {
+		want := poolName(poolWanted(store.Spec.Backend))
+		var names []string
+		for _, p := range agent.Status.DiscoveredPools {
+			names = append(names, poolName(p))
+		}
+		s.no(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolNotFound, fmt.Sprintf(
+			"PillarAgent %q has no %s but %s; create the pool and list it in the agent's backends%s", agent.Name, want, orNone(names), agentSays(agent)))
+		return
+	}
+	if mismatch := layoutMismatch(store.Spec.Backend, pool); mismatch != "" {
+		s.no(v1alpha1.PoolDiscovered, v1alpha1.ReasonBackendLayoutMismatch, mismatch)
+		return
+	}
+	s.yes(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolDiscovered, fmt.Sprintf("PillarAgent %q has %s", agent.Name, poolName(*pool)))
+}
+
+// poolWanted is the pool a store stands for, as an agent would report it. A ZFS pool may be
+// listed twice, for zvols and for datasets.
+func poolWanted(b v1alpha1.Backend) v1alpha1.DiscoveredPool {
+	p := v1alpha1.DiscoveredPool{Name: settings.Pool(b), Type: "directory"}
 	switch {
 	case b.ZFS != nil:
-		kind, volumeType = "zfs", b.ZFS.VolumeType
+		p.Type, p.VolumeType = "zfs", cmp.Or(b.ZFS.VolumeType, v1alpha1.ZFSVolumeTypeZvol)
 	case b.LVM != nil:
-		kind = "lvm"
+		p.Type = "lvm"
 	}
+	return p
+}
+
+// poolName is a pool as messages name it: "zfs zvol pool tank".
+func poolName(p v1alpha1.DiscoveredPool) string {
+	return strings.Join(strings.Fields(p.Type+" "+p.VolumeType+" pool "+p.Name), " ")
+}
+
+func poolOf(b v1alpha1.Backend, pools []v1alpha1.DiscoveredPool) *v1alpha1.DiscoveredPool {
+	want := poolWanted(b)
 	for i, p := range pools {
-		names = append(names, p.Name)
-		if p.Name == settings.Pool(b) && p.Type == kind && (volumeType == "" || p.VolumeType == volumeType) {
-			pool = &pools[i]
+		if p.Name == want.Name && p.Type == want.Type && p.VolumeType == want.VolumeType {
+			return &pools[i]
 		}
 	}
-	return pool, names
+	return nil
 }
 
 // layoutMismatch says how store and agent disagree about the place inside of the pool.
@@ -171,7 +221,7 @@ func layoutMismatch(b v1alpha1.Backend, pool *v1alpha1.DiscoveredPool) string {
 	if want == got {
 		return ""
 	}
-	return fmt.Sprintf("%s is %q in the PillarStore and %q in the agent's configuration", field, want, got)
+	return fmt.Sprintf("spec.backend.%s is %q in the PillarStore and %q in the agent's configuration; make them equal", field, want, got)
 }
 
 func capacity(pool *v1alpha1.DiscoveredPool) *v1alpha1.StoreCapacity {

@@ -1,0 +1,62 @@
+package reconcile
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+)
+
+// Reasons of events that are no condition's.
+const (
+	eventUpdated       = "StorageClassUpdated"
+	eventDriftReverted = "StorageClassDriftReverted"
+	eventRecreated     = "StorageClassRecreated"
+	eventDuplicate     = "DuplicateInitiator"
+)
+
+// tell makes an event about obj. action says what was done or looked at; related may be
+// nil.
+func (k kube) tell(obj, related client.Object, kind, reason, action, note string) {
+	const limit = 1024 // bytes the API server takes
+	if related == nil {
+		k.events.Eventf(obj, nil, kind, reason, action, "%s", cut(note, limit))
+		return
+	}
+	k.events.Eventf(obj, related, kind, reason, action, "%s", cut(note, limit))
+}
+
+// changes are the conditions that are worth an event: those with a new status or reason.
+// Unknown follows from another condition, and so does a Ready that turned False for the
+// same cause; the cause alone is told.
+func (s status) changes() []metav1.Condition {
+	var changed []metav1.Condition
+	failed := false
+	for _, c := range *s.conditions {
+		old := meta.FindStatusCondition(s.before, c.Type)
+		if c.Status == metav1.ConditionUnknown || old != nil && old.Status == c.Status && old.Reason == c.Reason {
+			continue
+		}
+		changed = append(changed, c)
+		failed = failed || c.Status == metav1.ConditionFalse && c.Type != v1alpha1.Ready
+	}
+	if !failed {
+		return changed
+	}
+	var causes []metav1.Condition
+	for _, c := range changed {
+		if c.Type != v1alpha1.Ready || c.Reason == v1alpha1.ReasonDeletionBlocked {
+			causes = append(causes, c)
+		}
+	}
+	return causes
+}
+
+func eventType(c metav1.Condition) string {
+	if c.Status == metav1.ConditionTrue {
+		return corev1.EventTypeNormal
+	}
+	return corev1.EventTypeWarning
+}
