@@ -85,6 +85,7 @@ var modules = map[string]string{
 	"github.com/go-logr/zapr":                     "controller-runtime's log lines in our log",
 	"github.com/google/uuid":                      "parse and print UUIDs",
 	"github.com/moby/sys/mountinfo":               "parse the mount table",
+	"github.com/prometheus/client_golang":         "metrics",
 	"github.com/spf13/cobra":                      "commands and flags",
 	"go.uber.org/zap":                             "structured logs",
 	"golang.org/x/sync":                           "wait for goroutines that can fail",

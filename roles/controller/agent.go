@@ -28,17 +28,13 @@ type agent struct {
 // missing one, which is no proof of anything about the volume. No address or no
 // connection is Unavailable.
 func (s *Server) agent(ctx context.Context, v *v1alpha1.PillarVolumeState, absent csiserve.Code) (*agent, error) {
-	pa := &v1alpha1.PillarAgent{}
-	if err := s.read(ctx, v.Spec.AgentRef, pa, absent, fmt.Sprintf("PillarAgent %q", v.Spec.AgentRef)); err != nil {
-		return nil, err
-	}
 	id, err := storage.ParseVolumeID(v.Spec.AgentVolumeID)
 	if err != nil {
 		return nil, csiserve.As(csiserve.Internal, fmt.Errorf("record of volume %s: %w", v.Name, err))
 	}
-	client, err := s.agents.Client(pa)
+	pa, client, err := s.dial(ctx, v.Spec.AgentRef, absent)
 	if err != nil {
-		return nil, csiserve.As(csiserve.Unavailable, err)
+		return nil, err
 	}
 	a := &agent{
 		name: pa.Name, address: agents.Host(pa.Status.ResolvedAddress), client: client,
@@ -48,6 +44,19 @@ func (s *Server) agent(ctx context.Context, v *v1alpha1.PillarVolumeState, absen
 		a.node = pa.Spec.NodeRef.Name
 	}
 	return a, nil
+}
+
+// dial reads a PillarAgent and answers the connection to it.
+func (s *Server) dial(ctx context.Context, name string, absent csiserve.Code) (*v1alpha1.PillarAgent, *agentrpc.Client, error) {
+	pa := &v1alpha1.PillarAgent{}
+	if err := s.read(ctx, name, pa, absent, fmt.Sprintf("PillarAgent %q", name)); err != nil {
+		return nil, nil, err
+	}
+	client, err := s.agents.Client(pa)
+	if err != nil {
+		return nil, nil, csiserve.As(csiserve.Unavailable, err)
+	}
+	return pa, client, nil
 }
 
 // failed says which agent failed at what.

@@ -101,7 +101,7 @@ func newBench(t *testing.T) *bench {
 	pool := &agents.Pool{}
 	t.Cleanup(func() { pool.Close() })
 	b := &bench{t: t, cfg: cfg, api: api, agent: startFakeAgent(t), name: fmt.Sprintf("b%d", nextBench())}
-	b.Server = NewServer(api, pool, func(string) {}, zap.NewNop())
+	b.Server = NewServer(api, "default", pool, func(string) {}, zap.NewNop())
 	b.samples()
 	return b
 }

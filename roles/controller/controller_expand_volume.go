@@ -9,6 +9,7 @@ import (
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
 	"github.com/pillar-csi/pillar/roles/csiserve"
+	"github.com/pillar-csi/pillar/transport"
 )
 
 // ControllerExpandVolume has the agent grow the volume under a new generation and records
@@ -30,7 +31,10 @@ func (s *Server) ControllerExpandVolume(ctx context.Context, req *csi.Controller
 	if want.limit > 0 && size > want.limit {
 		return nil, csiserve.As(csiserve.OutOfRange, fmt.Errorf("volume %s has %d bytes, the limit is %d", v.Name, size, want.limit))
 	}
-	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
+	return &csi.ControllerExpandVolumeResponse{
+		CapacityBytes:         size,
+		NodeExpansionRequired: v.Spec.ProtocolType != string(transport.NFS),
+	}, nil
 }
 
 // expandRequest is a size in bytes; a limit of 0 is none.

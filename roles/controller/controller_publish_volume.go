@@ -6,7 +6,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.uber.org/zap"
-	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
@@ -26,7 +25,16 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, req *csi.Controlle
 	if err != nil {
 		return nil, err
 	}
-	if want.InitiatorID, err = s.initiator(ctx, want.NodeID, transport.Kind(v.Spec.ProtocolType)); err != nil {
+	if err := fit(transport.Kind(v.Spec.ProtocolType), req.GetVolumeCapability()); err != nil {
+		return nil, csiserve.Invalid("volume_capability", err.Error())
+	}
+	if want.InitiatorID, err = s.initiator(ctx, v, want.NodeID); err != nil {
+		return nil, err
+	}
+	if err := publishable(v); err != nil { // checked again where it counts
+		return nil, err
+	}
+	if err := s.reachable(ctx, v.Spec.Resolved); err != nil {
 		return nil, err
 	}
 	a, err := s.agent(ctx, v, csiserve.NotFound)
@@ -57,7 +65,7 @@ func parsePublish(req *csi.ControllerPublishVolumeRequest) (v1alpha1.PublishedNo
 	case req.GetVolumeCapability() == nil:
 		return none, csiserve.Invalid("volume_capability", "is missing")
 	}
-	if err := checkCapability(req.GetVolumeCapability()); err != nil {
+	if err := checkCapability(req.GetVolumeCapability(), allKinds...); err != nil {
 		return none, csiserve.Invalid("volume_capability", err.Error())
 	}
 	return v1alpha1.PublishedNode{
@@ -83,8 +91,21 @@ func (s *Server) reservation(ctx context.Context, v *v1alpha1.PillarVolumeState,
 	})
 }
 
-// publishable says why the volume cannot be published to any node now (block.md B-87).
-func publishable(v *v1alpha1.PillarVolumeState) error { return settled(v, "publish") }
+// publishable says why the volume cannot be published to any node now (block.md B-87). A
+// lost exportSpec is not guessed: its ACL would lock the node out or let everyone in
+// (B-591, B-592).
+func publishable(v *v1alpha1.PillarVolumeState) error {
+	err := settled(v, "publish")
+	if err == nil && v.Status.ExportSpec == nil {
+		err = csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("cannot publish volume %s: %s: its record has no status.exportSpec; add it once, as it was", v.Name, v1alpha1.ReasonExportSpecMissing))
+	}
+	return err
+}
+
+// adopted tells whether the volume is somebody's data that was there before.
+func adopted(v *v1alpha1.PillarVolumeState) bool {
+	return v.Spec.ImportedFrom != "" || v.Spec.LVMSource != nil || v.Spec.FilesystemAdoption != nil
+}
 
 // settled says why nothing but its creation or its end can be done to the volume now.
 func settled(v *v1alpha1.PillarVolumeState, operation string) error {
@@ -94,7 +115,7 @@ func settled(v *v1alpha1.PillarVolumeState, operation string) error {
 		why = "it is being deleted"
 	case phase != v1alpha1.PhaseReady:
 		why = "its phase is " + string(phase)
-	case (v.Spec.ImportedFrom != "" || v.Spec.LVMSource != nil || v.Spec.FilesystemAdoption != nil) && !v.Status.ImportAcquired:
+	case adopted(v) && !v.Status.ImportAcquired:
 		why = "it was never adopted"
 	default:
 		return nil
@@ -105,9 +126,6 @@ func settled(v *v1alpha1.PillarVolumeState, operation string) error {
 // allow has the agent admit the initiator recorded for the node. It is called with ACL
 // off too, so that the agent's mark advances (block.md B-98).
 func (a *agent) allow(ctx context.Context, v *v1alpha1.PillarVolumeState, node string) error {
-	if v.Status.ExportSpec == nil {
-		return csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("cannot publish volume %s: its record has no exportSpec", v.Name))
-	}
 	for _, p := range v.Status.PublishedNodes {
 		if p.NodeID != node {
 			continue
@@ -118,31 +136,6 @@ func (a *agent) allow(ctx context.Context, v *v1alpha1.PillarVolumeState, node s
 		}
 	}
 	return nil
-}
-
-// initiatorKeys are the CSINode annotations with a node's identity per protocol.
-var initiatorKeys = map[transport.Kind]string{
-	transport.NVMeTCP: v1alpha1.HostNQNAnnotation,
-	transport.ISCSI:   v1alpha1.InitiatorIQNAnnotation,
-}
-
-// initiator reads the node's identity for the protocol; it is needed with ACL off too,
-// so that every publication can be revoked (block.md B-90).
-func (s *Server) initiator(ctx context.Context, node string, kind transport.Kind) (string, error) {
-	csiNode := &storagev1.CSINode{}
-	if err := s.read(ctx, node, csiNode, csiserve.NotFound, fmt.Sprintf("CSINode %q", node)); err != nil {
-		return "", err
-	}
-	key, ok := initiatorKeys[kind]
-	if !ok {
-		return "", csiserve.As(csiserve.Unimplemented, fmt.Errorf("publishing over %s is not supported yet", kind))
-	}
-	id := csiNode.Annotations[key]
-	if id == "" {
-		return "", csiserve.As(csiserve.FailedPrecondition,
-			fmt.Errorf("CSINode %q is missing annotation %q; the node plugin writes it at start", node, key))
-	}
-	return id, nil
 }
 
 // digests are the publish context: the digest flags of the volume's protocol object as it

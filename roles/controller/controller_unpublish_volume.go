@@ -29,10 +29,14 @@ func (s *Server) ControllerUnpublishVolume(ctx context.Context, req *csi.Control
 	if len(nodes) == 0 {
 		csiserve.Unchanged(ctx)
 	}
+	var errs []error // one stuck node keeps no other one
 	for _, node := range nodes {
 		if err := s.unpublish(ctx, v, node); err != nil {
-			return nil, s.answer(v.Spec.AgentRef, err)
+			errs = append(errs, s.answer(v.Spec.AgentRef, err))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }

@@ -45,5 +45,5 @@ func serveOnly(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return NewServer(api, &agents.Pool{}, func(string) {}, zap.NewNop()).Serve(ctx, os.Getenv(childSocket))
+	return NewServer(api, "default", &agents.Pool{}, func(string) {}, zap.NewNop()).Serve(ctx, os.Getenv(childSocket))
 }

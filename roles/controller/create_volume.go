@@ -23,27 +23,23 @@ import (
 //
 //	record written -> Provisioning -> agent create -> CreatePartial -> agent export -> Ready
 //
-// Every arrow may be cut by a crash; the record says what is known to exist.
+// Every arrow may be cut by a crash; the record says what is known to exist, and why it
+// goes no further.
 func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	w, err := parseCreate(req)
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.record(ctx, w)
+	v, err := s.record(ctx, w, req.GetVolumeCapabilities())
 	if err != nil {
 		return nil, s.answer("", err)
 	}
-	shape := csiserve.OutOfRange // of a volume this call made (block.md U-7)
 	if ledger.Phase(v) == v1alpha1.PhaseReady {
-		shape = csiserve.AlreadyExists
 		csiserve.Unchanged(ctx)
 	}
 	agent := v.Spec.AgentRef
-	if v, err = s.converge(ctx, v); err != nil {
+	if v, err = s.converge(ctx, w, v); err != nil {
 		return nil, s.answer(agent, err)
-	}
-	if err := w.fits(v, shape); err != nil {
-		return nil, err
 	}
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
 		VolumeId:      v.Spec.VolumeID,
@@ -53,12 +49,19 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 }
 
 // record answers the volume's record, written now if this is the first attempt.
-func (s *Server) record(ctx context.Context, w createRequest) (*v1alpha1.PillarVolumeState, error) {
+func (s *Server) record(ctx context.Context, w createRequest, caps []*csi.VolumeCapability) (*v1alpha1.PillarVolumeState, error) {
 	v, err := s.ledger.Read(ctx, w.name)
-	if errors.Is(err, storage.ErrNotFound) {
-		if v, err = s.plan(ctx, w); err != nil {
-			return nil, err
-		}
+	first := errors.Is(err, storage.ErrNotFound)
+	if first {
+		v, err = s.plan(ctx, w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := fit(transport.Kind(v.Spec.ProtocolType), caps...); err != nil {
+		return nil, csiserve.Invalid("volume_capabilities", err.Error())
+	}
+	if first {
 		v, err = s.reserve(ctx, v)
 	}
 	if errors.Is(err, storage.ErrConflict) { // the other of two first attempts was faster
@@ -72,20 +75,22 @@ func (s *Server) record(ctx context.Context, w createRequest) (*v1alpha1.PillarV
 
 // converge takes the volume to Ready from whatever phase it is in (block.md B-84). Each
 // turn moves one phase or fails.
-func (s *Server) converge(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
+func (s *Server) converge(ctx context.Context, w createRequest, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
 	for {
 		var err error
 		switch phase := ledger.Phase(v); {
 		case v.Status.Deleting:
 			err = csiserve.As(csiserve.Aborted, fmt.Errorf("volume %s is being deleted", v.Name))
 		case phase == v1alpha1.PhaseReady:
-			return v, nil
+			return v, w.fits(v)
 		case v.Spec.Resolved == nil:
 			err = fmt.Errorf("record of volume %s has no resolved settings", v.Name)
+		case adopted(v):
+			err = notYet("going on with the import of volume "+v.Name, "delete its claim")
 		case phase == v1alpha1.PhaseProvisioning:
-			v, err = s.provision(ctx, v)
+			v, err = s.provision(ctx, w, v)
 		case phase == v1alpha1.PhaseCreatePartial:
-			v, err = s.export(ctx, v)
+			v, err = s.export(ctx, w, v)
 		default:
 			err = csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s is in phase %s, which CreateVolume cannot leave", v.Name, phase))
 		}
@@ -96,7 +101,10 @@ func (s *Server) converge(ctx context.Context, v *v1alpha1.PillarVolumeState) (*
 }
 
 // provision has the agent make the backend under a new generation and records the device.
-func (s *Server) provision(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
+func (s *Server) provision(ctx context.Context, w createRequest, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
+	if w.limit > 0 && v.Spec.CapacityBytes > w.limit {
+		return nil, csiserve.As(csiserve.AlreadyExists, fmt.Errorf("volume %s is being made with %d bytes; limit is %d", v.Name, v.Spec.CapacityBytes, w.limit))
+	}
 	a, err := s.agent(ctx, v, csiserve.FailedPrecondition)
 	if err != nil {
 		return nil, err
@@ -114,7 +122,7 @@ func (s *Server) provision(ctx context.Context, v *v1alpha1.PillarVolumeState) (
 	}
 	made, err := a.client.CreateVolume(ctx, ledger.Token(v), a.spec(v))
 	if err != nil {
-		return nil, a.failed("create volume", err)
+		return nil, s.stopped(ctx, v, "CreateVolume", a.failed("create volume", err))
 	}
 	attempt := v.Status.PublicationGeneration
 	return s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
@@ -140,8 +148,12 @@ func provisioned(v *v1alpha1.PillarVolumeState, made storage.Volume, spec v1alph
 }
 
 // export has the agent export the backend as recorded and records success. The backend
-// is not created again over any number of failures.
-func (s *Server) export(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
+// is not created again over any number of failures. One that came out above the limit is
+// not exported: it stays CreatePartial, and goes with its claim (block.md U-7).
+func (s *Server) export(ctx context.Context, w createRequest, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
+	if err := w.fits(v); err != nil {
+		return nil, s.stopped(ctx, v, "CreateVolume", err)
+	}
 	a, err := s.agent(ctx, v, csiserve.FailedPrecondition)
 	if err != nil {
 		return nil, err
@@ -162,7 +174,7 @@ func (s *Server) export(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1
 	want.Export.DevicePath = v.Status.BackendDevicePath
 	target, err := a.client.ExportVolume(ctx, want.Token, want.Backend, want.Export)
 	if err != nil {
-		return nil, a.failed("export volume", err)
+		return nil, s.stopped(ctx, v, "ExportVolume", a.failed("export volume", err))
 	}
 	attempt := v.Status.PublicationGeneration
 	return s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
@@ -194,14 +206,15 @@ func sameAttempt(now *v1alpha1.PillarVolumeState, generation int64) error {
 	return nil
 }
 
-// fits compares the actual size with what this request allows.
-func (w *createRequest) fits(v *v1alpha1.PillarVolumeState, code csiserve.Code) error {
-	actual := v.Status.CapacityBytes
-	if actual >= w.required && (w.limit == 0 || actual <= w.limit) {
+// fits compares the actual size with what this request allows: AlreadyExists for a volume
+// CreateVolume reported or would not be enough, OutOfRange for one it just made too large.
+func (w *createRequest) fits(v *v1alpha1.PillarVolumeState) error {
+	actual, code := v.Status.CapacityBytes, csiserve.AlreadyExists
+	switch {
+	case actual >= w.required && (w.limit == 0 || actual <= w.limit):
 		return nil
-	}
-	if actual < w.required {
-		code = csiserve.AlreadyExists
+	case actual >= w.required && ledger.Phase(v) != v1alpha1.PhaseReady:
+		code = csiserve.OutOfRange
 	}
 	return csiserve.As(code, fmt.Errorf("volume %s has %d bytes; required are %d, limit is %d", v.Name, actual, w.required, w.limit))
 }

@@ -24,14 +24,27 @@ func (s *Server) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest)
 		csiserve.Unchanged(ctx)
 		return &csi.DeleteVolumeResponse{}, nil
 	}
-	if err := s.remove(ctx, v); err != nil {
+	if err := s.remove(ctx, v, beginDelete); err != nil {
 		return nil, s.answer(v.Spec.AgentRef, err)
 	}
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-func (s *Server) remove(ctx context.Context, v *v1alpha1.PillarVolumeState) error {
-	v, err := s.ledger.Update(ctx, v, beginDelete)
+// Reap ends the volume as DeleteVolume does, if its record is still exactly as v: a create
+// that succeeded meanwhile must win (block.md B-141).
+func (s *Server) Reap(ctx context.Context, v *v1alpha1.PillarVolumeState) error {
+	err := s.remove(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
+		if now.ResourceVersion != v.ResourceVersion {
+			return false, fmt.Errorf("volume %s: %w", v.Name, ledger.ErrLost)
+		}
+		return beginDelete(now)
+	})
+	return s.answer(v.Spec.AgentRef, err)
+}
+
+// remove commits begin, ends the backend and forgets the record.
+func (s *Server) remove(ctx context.Context, v *v1alpha1.PillarVolumeState, begin func(*v1alpha1.PillarVolumeState) (bool, error)) error {
+	v, err := s.ledger.Update(ctx, v, begin)
 	if err != nil {
 		return err
 	}
@@ -54,6 +67,8 @@ func beginDelete(now *v1alpha1.PillarVolumeState) (bool, error) {
 		return false, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s is published to %v; unpublish it first", now.Name, nodes))
 	case ledger.Phase(now) == v1alpha1.PhaseRecoveryPending:
 		return false, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s waits for its recovery", now.Name))
+	case adopted(now): // releasing is not destroying (block.md B-120)
+		return false, notYet("releasing the adopted volume "+now.Name, "keep its record")
 	case now.Status.Deleting:
 		return false, nil
 	}

@@ -25,17 +25,19 @@ import (
 type Server struct {
 	csi.UnimplementedControllerServer
 
-	api    client.Client // reads the API server, never a cache
-	ledger *ledger.Ledger
-	agents *agents.Pool
-	gated  func(agent string) // an agent refused because its exports wait for us
-	log    *zap.Logger
+	api       client.Client // reads the API server, never a cache
+	namespace string        // pillar's own; CHAP Secrets lie there and nowhere else
+	ledger    *ledger.Ledger
+	agents    *agents.Pool
+	gated     func(agent string) // an agent refused because its exports wait for us
+	log       *zap.Logger
 }
 
-// NewServer answers a server on a client without a cache. gated is told the name of an
-// agent that waits for its complete export state.
-func NewServer(api client.Client, pool *agents.Pool, gated func(agent string), log *zap.Logger) *Server {
-	return &Server{api: api, ledger: ledger.New(api), agents: pool, gated: gated, log: log}
+// NewServer answers a server on a client without a cache, for the namespace pillar is
+// installed in. gated is told the name of an agent that waits for its complete export
+// state.
+func NewServer(api client.Client, namespace string, pool *agents.Pool, gated func(agent string), log *zap.Logger) *Server {
+	return &Server{api: api, namespace: namespace, ledger: ledger.New(api), agents: pool, gated: gated, log: log}
 }
 
 // ControllerGetCapabilities names what works.
@@ -46,6 +48,7 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 	} {
 		resp.Capabilities = append(resp.Capabilities, &csi.ControllerServiceCapability{
 			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: c}},
@@ -55,23 +58,32 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 }
 
 // find answers the record of a volume ID. found is false if the driver never issued the
-// ID or has no record of it; a record that contradicts the ID is FailedPrecondition.
+// ID or has no record of it; a record that contradicts the ID is FailedPrecondition. The
+// record has the volume's name, unless the volume was adopted and kept its own (block.md
+// B-12); only then, or when it is gone, are all records looked at.
 func (s *Server) find(ctx context.Context, volume string) (v *v1alpha1.PillarVolumeState, found bool, err error) {
 	if volume == "" {
 		return nil, false, csiserve.Invalid("volume_id", "is empty")
 	}
 	id, ok := parseVolumeID(volume)
-	if !ok || !objectName(id.volume.Name) {
+	if !ok {
 		return nil, false, nil
 	}
-	v, err = s.ledger.Read(ctx, id.volume.Name)
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil, false, nil
+	var named *v1alpha1.PillarVolumeState
+	if objectName(id.volume.Name) {
+		named, err = s.ledger.Read(ctx, id.volume.Name)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			return nil, false, err
+		}
 	}
-	if err != nil {
-		return nil, false, err
+	if named != nil && id.matches(named) == nil {
+		return named, true, nil
 	}
-	return v, true, id.matches(v)
+	v, err = s.ledger.Find(ctx, func(v *v1alpha1.PillarVolumeState) bool { return v.Spec.VolumeID == volume })
+	if err == nil && v == nil && named != nil {
+		return nil, false, id.matches(named)
+	}
+	return v, v != nil, err
 }
 
 // required is find where an unknown volume is NotFound.

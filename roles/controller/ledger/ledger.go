@@ -69,6 +69,40 @@ func (l *Ledger) All(ctx context.Context) ([]v1alpha1.PillarVolumeState, error) 
 	return list.Items, nil
 }
 
+// page bounds one answer of the API server, in records.
+const page = 500
+
+// Find answers a record that is wanted, or nil if the API server has none. It looks at all
+// of them, page by page.
+func (l *Ledger) Find(ctx context.Context, wanted func(v *v1alpha1.PillarVolumeState) bool) (*v1alpha1.PillarVolumeState, error) {
+	for next := ""; ; {
+		list := &v1alpha1.PillarVolumeStateList{}
+		if err := l.api.List(ctx, list, client.Limit(page), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("list volume states: %w", err)
+		}
+		for i := range list.Items {
+			if wanted(&list.Items[i]) {
+				return &list.Items[i], nil
+			}
+		}
+		if next = list.Continue; next == "" {
+			return nil, nil
+		}
+	}
+}
+
+// Of answers every record of an agent, as the API server has them now.
+func (l *Ledger) Of(ctx context.Context, agent string) ([]*v1alpha1.PillarVolumeState, error) {
+	var own []*v1alpha1.PillarVolumeState
+	_, err := l.Find(ctx, func(v *v1alpha1.PillarVolumeState) bool {
+		if v.Spec.AgentRef == agent {
+			own = append(own, v.DeepCopy()) // the others' page is not kept
+		}
+		return false
+	})
+	return own, err
+}
+
 // Create writes a new record and answers it, or storage.ErrConflict if one of that name
 // exists: the loser of a race reads that one and resumes it.
 func (l *Ledger) Create(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
