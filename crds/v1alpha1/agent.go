@@ -21,8 +21,10 @@ type PillarAgent struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Where the agent is.
 	// +required
 	Spec PillarAgentSpec `json:"spec"`
+	// What the controller learned from and about the agent. Written by the controller only.
 	// +optional
 	Status PillarAgentStatus `json:"status,omitempty"`
 }
@@ -30,31 +32,33 @@ type PillarAgent struct {
 // PillarAgentSpec says where the agent is: exactly one of its members.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeRef) != has(self.external)",message="exactly one of nodeRef and external must be set"
-// +kubebuilder:validation:XValidation:rule="has(self.nodeRef) == has(oldSelf.nodeRef)",message="cannot switch between nodeRef and external"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeRef) == has(oldSelf.nodeRef)",message="cannot switch between nodeRef and external",messageExpression="'cannot switch between nodeRef and external: was ' + (has(oldSelf.nodeRef) ? 'nodeRef ' + oldSelf.nodeRef.name : 'external ' + oldSelf.external.address) + ', asked for ' + (has(self.nodeRef) ? 'nodeRef ' + self.nodeRef.name : has(self.external) ? 'external ' + self.external.address : 'neither') + '; make another PillarAgent instead'",reason=FieldValueForbidden
 type PillarAgentSpec struct {
-	// An agent on a node of this cluster.
+	// An agent on a node of this cluster. The controller labels the node
+	// pillar-csi.bhyoo.com/agent-node=true, which schedules the agent's pod there.
 	// +optional
 	NodeRef *NodeRef `json:"nodeRef,omitempty"`
-	// An agent outside of this cluster.
+	// An agent outside of this cluster, started by its owner.
 	// +optional
 	External *ExternalAgent `json:"external,omitempty"`
 }
 
 // NodeRef names the Kubernetes node an agent runs on.
 type NodeRef struct {
-	// Name of the Node.
+	// Name of the Kubernetes Node. Immutable.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeRef.name is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeRef.name is immutable",messageExpression="'nodeRef.name is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	Name string `json:"name"`
-	// Which of the node's addresses is used.
+	// Which type of the node's addresses is used: InternalIP (the default) or ExternalIP.
 	// +kubebuilder:validation:Enum=InternalIP;ExternalIP
 	// +kubebuilder:default=InternalIP
 	// +optional
 	AddressType string `json:"addressType,omitempty"`
-	// CIDR that narrows the addresses of that type.
+	// CIDR, such as 10.0.0.0/24, that narrows the addresses of that type; the first one
+	// inside it is used. Absent (the default): the first address of that type.
 	// +optional
 	AddressSelector string `json:"addressSelector,omitempty"`
-	// The agent's gRPC port; 9500 when absent.
+	// TCP port of the agent's gRPC service, 1 to 65535. Absent (the default): 9500.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	// +optional
@@ -62,12 +66,13 @@ type NodeRef struct {
 }
 
 // ExternalAgent is an agent's address outside of the cluster.
-//
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="external is immutable"
 type ExternalAgent struct {
-	// IP address or host name.
+	// IP address or host name of the agent. Immutable: volumes record it.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="external.address is immutable",messageExpression="'external.address is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	Address string `json:"address"`
+	// TCP port of the agent's gRPC service, 1 to 65535; there is no default. Immutable: the
+	// webhook says so, because CEL may not turn an integer into text to show the old one.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
@@ -75,18 +80,20 @@ type ExternalAgent struct {
 
 // PillarAgentStatus is what the controller learned from and about the agent.
 type PillarAgentStatus struct {
-	// Address used for gRPC, with port.
+	// Address used for gRPC, with or without a port.
 	// +optional
 	ResolvedAddress string `json:"resolvedAddress,omitempty"`
-	// Version the agent reports.
+	// Version string the agent reports.
 	// +optional
 	AgentVersion string `json:"agentVersion,omitempty"`
 	// What the agent can serve now.
 	// +optional
 	Capabilities *AgentCapabilities `json:"capabilities,omitempty"`
-	// Pools of the agent's configuration that it could read.
+	// Pools of the agent's configuration that it could read. A ZFS pool with a zvol and a
+	// dataset entry is listed twice.
 	// +optional
 	DiscoveredPools []DiscoveredPool `json:"discoveredPools,omitempty"`
+	// NodeExists, AgentConnected, ExportsReady and Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -95,31 +102,37 @@ type PillarAgentStatus struct {
 
 // AgentCapabilities are tokens the agent can serve now.
 type AgentCapabilities struct {
+	// Backend tokens: zfs-zvol, zfs-dataset, lvm-lv, directory.
 	// +optional
 	Backends []string `json:"backends,omitempty"`
+	// Protocol tokens: nvmeof-tcp, iscsi, nfs. A protocol whose kernel target does not
+	// work on the node is missing.
 	// +optional
 	Protocols []string `json:"protocols,omitempty"`
 }
 
 // DiscoveredPool is one pool as the agent reports it.
 type DiscoveredPool struct {
+	// Name of the ZFS pool, volume group or logical pool.
 	Name string `json:"name"`
-	// zfs, lvm or directory.
+	// Kind of pool: zfs, lvm or directory.
 	Type string `json:"type"`
+	// Size in bytes. Absent where it cannot be told, as for directories.
 	// +optional
 	Total *resource.Quantity `json:"total,omitempty"`
+	// Bytes new volumes may use. Absent where it cannot be told, as for directories.
 	// +optional
 	Available *resource.Quantity `json:"available,omitempty"`
-	// ZFS: zvol or dataset.
+	// What is made in a ZFS pool: zvol or dataset. Absent for other pools.
 	// +optional
 	VolumeType string `json:"volumeType,omitempty"`
-	// ZFS: empty means the pool's root.
+	// Dataset of a ZFS pool below which volumes are made; empty means the pool's root.
 	// +optional
 	ParentDataset string `json:"parentDataset,omitempty"`
-	// LVM: empty means none.
+	// Thin pool of a volume group; empty means none.
 	// +optional
 	ThinPool string `json:"thinPool,omitempty"`
-	// Directory.
+	// Root of a directory pool on the storage node. Absent for other pools.
 	// +optional
 	HostRoot string `json:"hostRoot,omitempty"`
 }

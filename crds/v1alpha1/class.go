@@ -17,36 +17,46 @@ type PillarStorageClass struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// The class as the user wants it.
 	// +required
 	Spec PillarStorageClassSpec `json:"spec"`
+	// What was generated. Written by the controller only.
 	// +optional
 	Status PillarStorageClassStatus `json:"status,omitempty"`
 }
 
 // PillarStorageClassSpec is the class as the user wants it.
 type PillarStorageClassSpec struct {
+	// CSI driver of the volumes: pillar-csi.bhyoo.com (the default) makes block volumes and
+	// NFS datasets, files.pillar-csi.bhyoo.com adopts existing directories and filesystems.
+	// Immutable.
 	// +kubebuilder:validation:Enum=pillar-csi.bhyoo.com;files.pillar-csi.bhyoo.com
 	// +kubebuilder:default=pillar-csi.bhyoo.com
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="csiDriver is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="csiDriver is immutable",messageExpression="'csiDriver is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	// +optional
 	CSIDriver string `json:"csiDriver,omitempty"`
-	// Name of the PillarStore.
+	// Name of the PillarStore volumes are made in. Immutable.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storeRef is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storeRef is immutable",messageExpression="'storeRef is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	StoreRef string `json:"storeRef"`
-	// Name of the PillarProtocol.
+	// Name of the PillarProtocol volumes are reached by. Immutable.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="protocolRef is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="protocolRef is immutable",messageExpression="'protocolRef is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	ProtocolRef string `json:"protocolRef"`
-	// The StorageClass to generate.
+	// The Kubernetes StorageClass to generate. Absent (the default): all of its defaults.
 	// +kubebuilder:default={}
 	// +optional
 	StorageClass StorageClassTemplate `json:"storageClass,omitempty"`
+	// What volumes are formatted and mounted with. Absent (the default): ext4, or nfs where
+	// the protocol is NFS. A claim's annotation may replace it field by field.
 	// +optional
 	Filesystem *Filesystem `json:"filesystem,omitempty"`
+	// Settings that replace those of store and protocol for volumes of this class. Absent
+	// (the default): none.
 	// +optional
 	Overrides *Overrides `json:"overrides,omitempty"`
-	// Attach through the backend device where pod and volume share a node.
+	// true attaches through the backend's own device, without the network, where pod and
+	// volume share a node; false by default. Fixed for a volume when it is made.
 	// +kubebuilder:default=false
 	// +optional
 	LocalAttach bool `json:"localAttach"`
@@ -54,22 +64,28 @@ type PillarStorageClassSpec struct {
 
 // StorageClassTemplate shapes the generated StorageClass.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.name) == has(oldSelf.name)",message="storageClass.name is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.name) == has(oldSelf.name) && (!has(self.name) || self.name == oldSelf.name)",fieldPath=".name",message="storageClass.name is immutable",messageExpression="'storageClass.name is immutable: was ' + (has(oldSelf.name) ? oldSelf.name : 'absent') + ', asked for ' + (has(self.name) ? self.name : 'absent')",reason=FieldValueForbidden
 type StorageClassTemplate struct {
-	// Absent is the name of the PillarStorageClass.
+	// Name of the StorageClass. Absent (the default): the PillarStorageClass's own name.
+	// Immutable.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storageClass.name is immutable"
 	// +optional
 	Name string `json:"name,omitempty"`
+	// What becomes of a volume whose claim is deleted: Delete (the default) or Retain. A
+	// change makes the StorageClass anew.
 	// +kubebuilder:validation:Enum=Delete;Retain
 	// +kubebuilder:default=Delete
 	// +optional
 	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
+	// When a volume is made: Immediate (the default), with the claim, or
+	// WaitForFirstConsumer, with its first pod. A change makes the StorageClass anew.
 	// +kubebuilder:validation:Enum=Immediate;WaitForFirstConsumer
 	// +kubebuilder:default=Immediate
 	// +optional
 	VolumeBindingMode string `json:"volumeBindingMode,omitempty"`
-	// Absent is true, except for files.
+	// Whether claims may grow. Absent: filled in from the backend, true for all that
+	// pillar-csi.bhyoo.com makes, false for files.pillar-csi.bhyoo.com, whose volumes never
+	// grow.
 	// +optional
 	AllowVolumeExpansion *bool `json:"allowVolumeExpansion,omitempty"`
 }
@@ -84,21 +100,30 @@ const (
 // Filesystem is what a volume is formatted and mounted with. A nil list inherits, an
 // empty list clears.
 type Filesystem struct {
+	// ext4 or xfs for block volumes, nfs for NFS. Absent: inherited, in the end ext4, or
+	// nfs where the protocol is NFS.
 	// +kubebuilder:validation:Enum=ext4;xfs;nfs
 	// +optional
 	FSType string `json:"fsType,omitempty"`
+	// Options of mkfs, such as ["-L", "data"], from the allow-list of the documentation.
+	// Absent: inherited; []: none. Not for NFS.
 	// +optional
 	MkfsOptions *[]string `json:"mkfsOptions,omitempty"`
+	// Options of mount, such as ["noatime"]. Absent: inherited; []: none.
 	// +optional
 	MountOptions *[]string `json:"mountOptions,omitempty"`
+	// Whether the node plugin trims the mounted filesystem from time to time. Absent:
+	// inherited, in the end true. Not for NFS, and without effect on raw block volumes.
 	// +optional
 	PeriodicTrim *bool `json:"periodicTrim,omitempty"`
 }
 
 // Overrides are layer 2 of the settings: store and protocol are layer 1.
 type Overrides struct {
+	// Settings of the store's backend: exactly one member, the store's own.
 	// +optional
 	Backend *BackendOverrides `json:"backend,omitempty"`
+	// Settings of the protocol: exactly one member, the protocol's own.
 	// +optional
 	Protocol *ProtocolOverrides `json:"protocol,omitempty"`
 }
@@ -107,22 +132,27 @@ type Overrides struct {
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.zfs), has(self.lvm), has(self.directory)].filter(x, x).size() == 1",message="exactly one backend member must be set: zfs, lvm, directory"
 type BackendOverrides struct {
+	// For a zfs store.
 	// +optional
 	ZFS *ZFSOverrides `json:"zfs,omitempty"`
+	// For an lvm store.
 	// +optional
 	LVM *LVMOverrides `json:"lvm,omitempty"`
+	// For a directory store, which has nothing to set: {}.
 	// +optional
 	Directory *Nothing `json:"directory,omitempty"`
 }
 
 // ZFSOverrides are merged key by key.
 type ZFSOverrides struct {
+	// ZFS properties of new volumes, added to the store's key by key.
 	// +optional
 	Properties map[string]string `json:"properties,omitempty"`
 }
 
 // LVMOverrides replace the store's settings.
 type LVMOverrides struct {
+	// linear, or thin where the store has a thinPool. Absent: the store's value.
 	// +kubebuilder:validation:Enum=linear;thin
 	// +optional
 	ProvisioningMode string `json:"provisioningMode,omitempty"`
@@ -135,18 +165,23 @@ type Nothing struct{}
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.nvmeofTcp), has(self.iscsi), has(self.nfs)].filter(x, x).size() == 1",message="exactly one protocol member must be set: nvmeofTcp, iscsi, nfs"
 type ProtocolOverrides struct {
+	// For NVMe over TCP.
 	// +optional
 	NVMeOFTCP *NVMeTunables `json:"nvmeofTcp,omitempty"`
+	// For iSCSI.
 	// +optional
 	ISCSI *ISCSITunables `json:"iscsi,omitempty"`
+	// For NFS, which has nothing to set: {}.
 	// +optional
 	NFS *Nothing `json:"nfs,omitempty"`
 }
 
 // PillarStorageClassStatus says what was generated.
 type PillarStorageClassStatus struct {
+	// Name of the generated StorageClass; absent until it was made.
 	// +optional
 	StorageClassName string `json:"storageClassName,omitempty"`
+	// StoreReady, ProtocolValid, Compatible, StorageClassCreated and Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -17,6 +17,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&PillarProtocol{}, &PillarProtocolList{},
 		&PillarStorageClass{}, &PillarStorageClassList{},
 		&PillarVolumeState{}, &PillarVolumeStateList{},
+		&PillarVolumeReservation{}, &PillarVolumeReservationList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
