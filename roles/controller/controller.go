@@ -102,7 +102,7 @@ func Run(ctx context.Context, cfg *rest.Config, c Config, logger *zap.Logger) er
 	}
 	pool := &agents.Pool{}
 	defer pool.Close()
-	reconcilers, err := reconcile.Setup(mgr, direct, pool)
+	reconcilers, err := reconcile.Setup(mgr, direct, pool, c.Namespace)
 	if err != nil {
 		return fmt.Errorf("set up reconcilers: %w", err)
 	}
