@@ -21,10 +21,12 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -106,10 +108,7 @@ func Run(ctx context.Context, cfg *rest.Config, c Config, logger *zap.Logger) er
 	if err != nil {
 		return fmt.Errorf("set up reconcilers: %w", err)
 	}
-	server := NewServer(direct, c.Namespace, pool, reconcilers.Kick, logger.Named("csi"))
-	if err := reconcile.SetupReaper(mgr, direct, server.Reap); err != nil {
-		return fmt.Errorf("set up reaper: %w", err)
-	}
+	server := NewServer(direct, pool, reconcilers.Kick, logger.Named("csi"))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return mgr.Start(ctx) })
 	group.Go(func() error { return server.Serve(ctx, c.CSIAddress) })
@@ -131,6 +130,7 @@ func newManager(cfg *rest.Config, c Config) (manager.Manager, client.Client, err
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        c.HealthAddress,
 		Metrics:                       metricsserver.Options{BindAddress: c.MetricsAddress},
+		Cache:                         lean(),
 		Controller:                    config.Controller{SkipNameValidation: &anyName},
 	})
 	if err != nil {
@@ -144,6 +144,22 @@ func newManager(cfg *rest.Config, c Config) (manager.Manager, client.Client, err
 		return nil, nil, fmt.Errorf("make client: %w", err)
 	}
 	return mgr, direct, nil
+}
+
+// lean keeps in memory only what somebody reads: with 5,000 volumes the bookkeeping of
+// who wrote which field is a third of each record, and a node lists its every image.
+func lean() cache.Options {
+	strip := cache.TransformStripManagedFields()
+	return cache.Options{
+		DefaultTransform: strip,
+		ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: func(obj any) (any, error) {
+			if node, ok := obj.(*corev1.Node); ok {
+				node.Status = corev1.NodeStatus{Addresses: node.Status.Addresses}
+				node.Spec = corev1.NodeSpec{}
+			}
+			return strip(obj)
+		}}},
+	}
 }
 
 // Serve answers CSI calls on the socket until ctx ends.

@@ -24,37 +24,37 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/agents"
-	"github.com/pillar-csi/pillar/roles/controller/ledger"
 )
 
 // atOnce bounds how many agents are looked at at the same time. One that hangs takes every
 // call to its deadline, and must not keep another's gate closed meanwhile.
 const atOnce = 16
 
-// poll is how often a Ready agent's health is read and its exports are sent again
+// poll is how often a Ready agent's health is read and its exports are checked
 // (block.md appendix D).
 const poll = 30 * time.Second
 
 // Agents reconciles PillarAgents.
 type Agents struct {
 	kube
-	ledger *ledger.Ledger
-	pool   *agents.Pool
-	kicks  chan event.GenericEvent
+	pool    *agents.Pool
+	exports *exports
+	kicks   chan event.GenericEvent
 
 	unlabeling sync.Mutex // of two last agents of a node, one must see that the other is gone
 
 	mu    sync.Mutex
 	waits map[string]time.Duration // until the next check of an agent that is not Ready
-	sent  map[string]time.Time     // when an agent's exports were last sent
 }
 
 func newAgents(k kube, pool *agents.Pool) *Agents {
-	return &Agents{
-		kube: k, ledger: ledger.New(k.direct), pool: pool,
+	r := &Agents{
+		kube: k, pool: pool,
 		kicks: make(chan event.GenericEvent, 64),
-		waits: map[string]time.Duration{}, sent: map[string]time.Time{},
+		waits: map[string]time.Duration{},
 	}
+	r.exports = newExports(k, r.Kick)
+	return r
 }
 
 // Kick has the agent looked at now: its connection came up or broke, or a call found its
@@ -65,6 +65,12 @@ func (r *Agents) Kick(name string) {
 	case r.kicks <- event.GenericEvent{Object: pa}:
 	default:
 	}
+}
+
+// reconnected is Kick after the connection came up or broke.
+func (r *Agents) reconnected(name string) {
+	r.exports.reconnected(name)
+	r.Kick(name)
 }
 
 func (r *Agents) setup(mgr ctrl.Manager) error {
@@ -115,6 +121,7 @@ func (r *Agents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	err := r.cached.Get(ctx, req.NamespacedName, pa)
 	if apierrors.IsNotFound(err) {
 		r.pool.Forget(req.Name)
+		r.exports.learn(ctx, req.Name, standing{why: "PillarAgent " + req.Name + " does not exist", asked: time.Now()})
 		return ctrl.Result{}, nil
 	}
 	if err != nil {

@@ -2,7 +2,9 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -13,14 +15,24 @@ import (
 
 // connect asks the agent how it is, what it offers, and whether its exports serve.
 func (r *Agents) connect(ctx context.Context, pa *v1alpha1.PillarAgent, s status) {
+	asked := time.Now()
+	object := fmt.Sprint(pa.UID, pa.Generation, pa.Status.ResolvedAddress)
 	client, health := r.health(ctx, pa, s)
 	if client == nil || !connected(pa) || !r.offers(ctx, pa, s, client) {
 		s.unknown(v1alpha1.ExportsReady, v1alpha1.ReasonAgentNotConnected, "the agent's state cannot be read")
-		r.unreachable(ctx, pa.Name)
+		r.exports.learn(ctx, pa.Name, standing{why: "agent " + pa.Name + " is not connected", asked: asked, object: object})
 		return
 	}
 	pa.Status.AgentVersion = health.Version
-	r.exports(ctx, pa, s, client, health)
+	failed := r.exports.learn(ctx, pa.Name, standing{client: client, gated: health.Gated, asked: asked, object: object})
+	switch {
+	case !health.Gated:
+		s.yes(v1alpha1.ExportsReady, v1alpha1.ReasonExportsServing, "the agent serves its exports")
+	case failed != "":
+		s.no(v1alpha1.ExportsReady, v1alpha1.ReasonExportRestoreFailed, failed+"; retried")
+	default:
+		s.no(v1alpha1.ExportsReady, v1alpha1.ReasonExportRestorePending, "the agent started and has not applied the complete export list yet")
+	}
 }
 
 // offers reads what the agent offers; an agent that does not say is not connected.
@@ -40,6 +52,7 @@ func (r *Agents) health(ctx context.Context, pa *v1alpha1.PillarAgent, s status)
 		if pa.Spec.NodeRef != nil && !isTrue(pa.Status.Conditions, v1alpha1.NodeExists) {
 			s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAddressNotResolved, "node "+pa.Spec.NodeRef.Name+" does not exist")
 		}
+		r.pool.Forget(pa.Name)
 		return nil, agentrpc.Health{}
 	}
 	client, err := r.pool.Client(pa)
@@ -47,7 +60,7 @@ func (r *Agents) health(ctx context.Context, pa *v1alpha1.PillarAgent, s status)
 		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, err.Error())
 		return nil, agentrpc.Health{}
 	}
-	r.pool.Watch(pa.Name, client, r.Kick)
+	r.pool.Watch(pa.Name, client, r.reconnected)
 	health, err := client.Health(ctx)
 	switch {
 	case err != nil:

@@ -1,7 +1,8 @@
 // Package reconcile keeps the objects users write in step with the world, one reconciler
 // per kind:
 //
-//	agent.go     address, node label, health, capabilities; exports.go opens its gate
+//	agent.go     address, node label, health, capabilities
+//	exports.go   every volume's export: what changed, everything each 30 s, a closed gate
 //	store.go     is the pool there, does the layout agree, how much space is left
 //	protocol.go  who uses it, is its CHAP Secret usable
 //	class.go     the generated StorageClass
@@ -62,6 +63,7 @@ func Setup(mgr ctrl.Manager, direct client.Client, pool *agents.Pool, namespace 
 	a := newAgents(k, pool)
 	for _, setup := range []func(ctrl.Manager) error{
 		a.setup,
+		a.exports.setup,
 		(&stores{k}).setup,
 		(&protocols{k}).setup,
 		(&classes{k}).setup,
