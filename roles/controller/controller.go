@@ -108,7 +108,10 @@ func Run(ctx context.Context, cfg *rest.Config, c Config, logger *zap.Logger) er
 	if err != nil {
 		return fmt.Errorf("set up reconcilers: %w", err)
 	}
-	server := NewServer(direct, pool, reconcilers.Kick, logger.Named("csi"))
+	server := NewServer(direct, c.Namespace, pool, reconcilers.Kick, logger.Named("csi"))
+	if err := reconcile.SetupReaper(mgr, direct, server.Reap); err != nil {
+		return fmt.Errorf("set up reaper: %w", err)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return mgr.Start(ctx) })
 	group.Go(func() error { return server.Serve(ctx, c.CSIAddress) })
