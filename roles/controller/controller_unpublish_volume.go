@@ -77,12 +77,12 @@ func (s *Server) unpublish(ctx context.Context, v *v1alpha1.PillarVolumeState, n
 	if err := a.deny(ctx, v, record); err != nil {
 		return err
 	}
+	attempt := v.Status.PublicationGeneration
 	_, err = s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
-		i := recordOf(now, node)
-		if i < 0 || !now.Status.PublishedNodes[i].Revoking {
-			return false, nil
+		if err := sameAttempt(now, attempt); err != nil {
+			return false, err // a publication of that node may be a later one, granted again
 		}
-		now.Status.PublishedNodes = slices.Delete(now.Status.PublishedNodes, i, i+1)
+		now.Status.PublishedNodes = slices.DeleteFunc(now.Status.PublishedNodes, func(p v1alpha1.PublishedNode) bool { return p.NodeID == node })
 		ledger.Advance(now)
 		return true, nil
 	})

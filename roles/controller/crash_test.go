@@ -13,13 +13,10 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-
-	"github.com/pillar-csi/pillar/crds/v1alpha1"
 )
 
 // child is a controller process of its own that a test may kill at an effect.
@@ -43,24 +40,30 @@ func (b *bench) startChild(t *testing.T, kubeconfig, at, log string) *child {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond}, // until it serves
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, socket)
 	c := &child{csi.NewControllerClient(conn), cmd}
 	t.Cleanup(func() {
-		conn.Close()
 		cmd.Process.Kill()
 		cmd.Wait()
 		os.RemoveAll(dir)
 	})
-	_, err = csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatalf("probe child: %v", err)
-	}
 	return c
+}
+
+// dial connects to a CSI socket that may not serve yet.
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatalf("probe %s: %v", socket, err)
+	}
+	return conn
 }
 
 func (b *bench) kubeconfig(t *testing.T) string {
@@ -80,34 +83,54 @@ func (b *bench) kubeconfig(t *testing.T) string {
 	return path
 }
 
-// createAndPublish is the operation whose every crash is walked through.
-func (b *bench) createAndPublish(ctx context.Context, c csi.ControllerClient, name string) (id string, err error) {
-	resp, err := c.CreateVolume(ctx, b.createRequest(name))
-	if err != nil {
-		return "", err
-	}
-	id = resp.Volume.VolumeId
-	_, err = c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-		VolumeId: id, NodeId: b.name + "w1", VolumeCapability: mount(writer),
-	})
-	return id, err
+// call is one CSI call of a volume's life.
+type call struct {
+	name string
+	do   func(ctx context.Context, c csi.ControllerClient, v lived) error
 }
 
-// points names every crash of one run: before and after each of its effects.
+// life is every call that changes a volume, in the order of a claim and its pod.
+var life = []call{
+	{"create", func(ctx context.Context, c csi.ControllerClient, v lived) error {
+		_, err := c.CreateVolume(ctx, v.create)
+		return err
+	}},
+	{"publish", func(ctx context.Context, c csi.ControllerClient, v lived) error {
+		_, err := c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.id, NodeId: v.node, VolumeCapability: mount(writer)})
+		return err
+	}},
+	{"expand", func(ctx context.Context, c csi.ControllerClient, v lived) error {
+		_, err := c.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: v.id, CapacityRange: &csi.CapacityRange{RequiredBytes: 2 << 30}})
+		return err
+	}},
+	{"unpublish", func(ctx context.Context, c csi.ControllerClient, v lived) error {
+		_, err := c.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.id, NodeId: v.node})
+		return err
+	}},
+	{"delete", func(ctx context.Context, c csi.ControllerClient, v lived) error {
+		_, err := c.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: v.id})
+		return err
+	}},
+}
+
+// points names every crash a life can have: before and after each of its effects. What
+// the agent was asked for lies between two of them.
 func (b *bench) points(t *testing.T, kubeconfig string) []string {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "effects")
 	c := b.startChild(t, kubeconfig, "", log)
-	if _, err := b.createAndPublish(t.Context(), c, "pvc-0"); err != nil {
-		t.Fatal(err)
+	for _, step := range life {
+		if err := step.do(t.Context(), c, b.lived("pvc")); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
 	}
 	raw, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	effects := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	if len(effects) < 5 {
-		t.Fatalf("effects of create and publish = %v, want at least record, attempt, backend, export, reservation", effects)
+	if len(effects) < 12 {
+		t.Fatalf("effects of a life = %v, want at least 4 of create, 1 of publish, 2 of expand, 2 of unpublish, 3 of delete", effects)
 	}
 	t.Logf("effects:\n%s", raw)
 	var points []string
@@ -117,85 +140,80 @@ func (b *bench) points(t *testing.T, kubeconfig string) []string {
 	return points
 }
 
-// TestCrash_createAndPublish kills the controller at every effect. The retry must arrive
-// at one backend, one export and one publication, whatever was done already.
-func TestCrash_createAndPublish(t *testing.T) {
+// TestCrash kills the controller at every effect of a life. The new leader, which lived
+// beside it, repeats the call that was cut off and goes on; or it gives the volume up, as
+// after the claim and its pod were deleted meanwhile. Either way nothing may be there
+// twice, be left, or come of a request that was still on its way (N-1, N-22, N-51).
+func TestCrash(t *testing.T) {
 	b := newBench(t)
-	kubeconfig := b.kubeconfig(t)
-	for i, at := range b.points(t, kubeconfig) {
-		t.Run(at, func(t *testing.T) {
-			name := fmt.Sprintf("pvc-%d", i+1)
-			_, _, creates := b.agent.have()
-			b.crash(t, kubeconfig, at, name)
-			id, err := b.createAndPublish(t.Context(), b.startChild(t, kubeconfig, "", ""), name)
-			if err != nil {
-				t.Fatalf("retry after %s: %v", at, err)
-			}
-			b.wantOne(t, name, creates)
-			b.clear(t, id)
-		})
+	kubeconfig, w := b.kubeconfig(t), b.watch()
+	leader := b.client(t)
+	ways := map[string]func(cut int) []call{
+		"goes on":  func(cut int) []call { return life[cut:] },
+		"gives up": func(int) []call { return life[3:] },
 	}
-}
-
-// TestCrash_thenDelete kills the controller at every effect and then gives the volume up:
-// nothing may be left.
-func TestCrash_thenDelete(t *testing.T) {
-	b := newBench(t)
-	kubeconfig := b.kubeconfig(t)
 	points := b.points(t, kubeconfig)
-	b.clear(t, b.name+"/nvmeof-tcp/lvm-lv/vg0/"+b.name+"pvc-0")
-	for i, at := range points {
-		t.Run(at, func(t *testing.T) {
-			name := fmt.Sprintf("pvc-%d", i+1)
-			b.crash(t, kubeconfig, at, name)
-			b.clear(t, b.name+"/nvmeof-tcp/lvm-lv/vg0/"+b.name+name)
-			if volumes, exports, _ := b.agent.have(); len(volumes)+len(exports) > 0 {
-				t.Errorf("left on the agent after %s: volumes %v, exports %v", at, volumes, exports)
+	t.Run("killed", func(t *testing.T) {
+		for way, rest := range ways {
+			for _, at := range points {
+				t.Run(way+" "+at, func(t *testing.T) {
+					t.Parallel()
+					v := b.lived(strings.NewReplacer(" ", "-", ":", "-").Replace("pvc-" + way + at))
+					cut := b.crash(t, kubeconfig, at, v)
+					for _, step := range rest(cut) {
+						if err := step.do(t.Context(), leader, v); err != nil {
+							t.Fatalf("%s by the new leader: %v", step.name, err)
+						}
+					}
+					if state := b.state(v.create.Name); state != nil {
+						t.Errorf("left of the record: %+v", state.Status)
+					}
+				})
 			}
-		})
+		}
+	})
+	w.redeliver("after every crash")
+	if left := b.agent.picture(); len(left) > 0 {
+		t.Errorf("left on the agent: %v", left)
 	}
+	w.verdict()
 }
 
-// crash runs the operation in a child that dies at the point.
-func (b *bench) crash(t *testing.T, kubeconfig, at, name string) {
+// crash goes through a life in a child that dies at the point, and answers the number of
+// the call that was cut off.
+func (b *bench) crash(t *testing.T, kubeconfig, at string, v lived) int {
 	t.Helper()
 	doomed := b.startChild(t, kubeconfig, at, "")
-	if _, err := b.createAndPublish(t.Context(), doomed, name); err == nil {
-		t.Fatalf("the child survived %s", at)
+	for n, step := range life {
+		if err := step.do(t.Context(), doomed, v); err == nil {
+			continue
+		}
+		if err := doomed.cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Fatalf("the child ended with %v, want SIGKILL", err)
+		}
+		return n
 	}
-	if err := doomed.cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Fatalf("the child ended with %v, want SIGKILL", err)
-	}
+	t.Fatalf("the child survived %s", at)
+	return 0
 }
 
-// wantOne checks that the volume has one backend made once, one export and one record.
-func (b *bench) wantOne(t *testing.T, name string, createsBefore int) {
+// client serves the bench's own server on a socket and answers a client of it.
+func (b *bench) client(t *testing.T) csi.ControllerClient {
 	t.Helper()
-	volume := "vg0/" + b.name + name
-	_, _, creates := b.agent.have()
-	if creates != createsBefore+1 {
-		t.Errorf("backends made = %d, want 1", creates-createsBefore)
+	dir, err := os.MkdirTemp("", "csi")
+	if err != nil {
+		t.Fatal(err)
 	}
-	b.agent.mu.Lock()
-	_, exists := b.agent.volumes[volume]
-	initiators := b.agent.exports[volume].Initiators
-	b.agent.mu.Unlock()
-	if diff := cmp.Diff([]string{"nqn.2014-08.org.nvmexpress:uuid:w1"}, initiators); !exists || diff != "" {
-		t.Errorf("volume exists = %t, admitted initiators (-want +got):\n%s", exists, diff)
-	}
-	v := b.state(b.name + name)
-	if v == nil || v.Status.Phase != v1alpha1.PhaseReady || len(v.Status.PublishedNodes) != 1 {
-		t.Errorf("record = %+v, want Ready with one publication", v)
-	}
-}
-
-// clear unpublishes and deletes the volume.
-func (b *bench) clear(t *testing.T, id string) {
-	t.Helper()
-	if err := b.unpublish(id, ""); err != nil {
-		t.Fatalf("unpublish %s: %v", id, err)
-	}
-	if err := b.delete(id); err != nil {
-		t.Fatalf("delete %s: %v", id, err)
-	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Serve(ctx, filepath.Join(dir, "s")) }()
+	conn := dial(t, filepath.Join(dir, "s"))
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		os.RemoveAll(dir)
+	})
+	return csi.NewControllerClient(conn)
 }

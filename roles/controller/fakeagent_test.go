@@ -34,6 +34,9 @@ type fakeAgent struct {
 	fail    map[string]error            // RPC -> what it answers before any effect
 	calls   []string                    // "<RPC> <generation>"
 
+	see    grpc.UnaryServerInterceptor            // not nil: sees every request, before the server runs
+	effect func(volume string, tok fencing.Token) // not nil: told of each change made, under mu
+
 	hang chan struct{} // not nil: told of each HealthCheck, which then never answers
 }
 
@@ -62,11 +65,21 @@ func (a *fakeAgent) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.address = listener.Addr().String()
-	server := grpc.NewServer(agentrpc.ServerOptions()...)
+	server := grpc.NewServer(append(agentrpc.ServerOptions(), grpc.UnaryInterceptor(a.intercept))...)
 	agentpb.RegisterAgentServiceServer(server, a)
 	go server.Serve(listener)
 	a.stop = server.Stop
 	t.Cleanup(server.Stop)
+}
+
+func (a *fakeAgent) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	a.mu.Lock()
+	see := a.see
+	a.mu.Unlock()
+	if see == nil {
+		return handler(ctx, req)
+	}
+	return see(ctx, req, info, handler)
 }
 
 // do runs one fenced change, as the real agent does.
@@ -81,12 +94,20 @@ func (a *fakeAgent) do(ctx context.Context, rpc, volume string, t *agentpb.Fence
 	if err != nil {
 		return agentrpc.Status(err)
 	}
-	_, err = a.fence.Do(ctx, volume, agentrpc.Token(t), op, func(context.Context) error {
+	return agentrpc.Status(a.fenced(ctx, volume, agentrpc.Token(t), op, act))
+}
+
+func (a *fakeAgent) fenced(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func() error) error {
+	_, err := a.fence.Do(ctx, volume, tok, op, func(context.Context) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return act()
+		err := act()
+		if err == nil && a.effect != nil {
+			a.effect(volume, tok)
+		}
+		return err
 	})
-	return agentrpc.Status(err)
+	return err
 }
 
 func (a *fakeAgent) HealthCheck(ctx context.Context, _ *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
@@ -114,7 +135,13 @@ func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeReq
 		return nil, agentrpc.Status(err)
 	}
 	size := (spec.Bytes + extent - 1) / extent * extent
-	err = a.do(ctx, "CreateVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Grant, Create: true}, false, func() error {
+	op := fencing.Op{Class: fencing.Grant, Create: true, Probe: func(context.Context) (bool, error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		_, there := a.volumes[r.VolumeId]
+		return there, nil
+	}}
+	err = a.do(ctx, "CreateVolume", r.VolumeId, r.Token, op, false, func() error {
 		if have, ok := a.volumes[r.VolumeId]; ok && have != size {
 			return fmt.Errorf("%s has %d bytes: %w", r.VolumeId, have, storage.ErrConflict)
 		} else if ok {
@@ -149,6 +176,9 @@ func (a *fakeAgent) ExpandVolume(ctx context.Context, r *agentpb.ExpandVolumeReq
 
 func (a *fakeAgent) DeleteVolume(ctx context.Context, r *agentpb.DeleteVolumeRequest) (*agentpb.DeleteVolumeResponse, error) {
 	err := a.do(ctx, "DeleteVolume", r.VolumeId, r.Token, fencing.Op{Class: fencing.Destroy, Delete: true}, false, func() error {
+		if _, ok := a.exports[r.VolumeId]; ok {
+			return fmt.Errorf("%s is exported: %w", r.VolumeId, storage.ErrBusy)
+		}
 		delete(a.volumes, r.VolumeId)
 		return nil
 	})
@@ -206,9 +236,7 @@ func (a *fakeAgent) ReconcileState(ctx context.Context, r *agentpb.ReconcileStat
 	for _, item := range r.Items {
 		e, err := agentrpc.Export(item.VolumeId, item.Export)
 		if err == nil {
-			_, err = a.fence.Do(ctx, item.VolumeId, agentrpc.Token(item.Token), fencing.Op{Class: fencing.Grant}, func(context.Context) error {
-				a.mu.Lock()
-				defer a.mu.Unlock()
+			err = a.fenced(ctx, item.VolumeId, agentrpc.Token(item.Token), fencing.Op{Class: fencing.Grant}, func() error {
 				a.exports[item.VolumeId] = e
 				return nil
 			})
