@@ -56,7 +56,7 @@ func (b *bench) serverOn(api client.Client) *bench {
 	pool := &agents.Pool{}
 	b.t.Cleanup(func() { pool.Close() })
 	other := *b
-	other.Server = NewServer(api, pool, func(string) {}, zap.NewNop())
+	other.Server = NewServer(api, "default", pool, func(string) {}, zap.NewNop())
 	return &other
 }
 
