@@ -27,6 +27,9 @@ const fieldManager = "pillar-lab"
 // established: the API server's discovery follows within a second.
 const serveWait = 15 * time.Second
 
+// ErrSkip of an Edit leaves the object out.
+var ErrSkip = errors.New("not applied")
+
 // Edit changes an object between the file and the API server.
 type Edit func(*unstructured.Unstructured) error
 
@@ -109,18 +112,26 @@ func load(edit Edit, paths []string) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
-		out = append(out, objects...)
-	}
-	for _, obj := range out {
-		if edit == nil {
-			break
-		}
-		if err := edit(obj); err != nil {
-			return nil, fmt.Errorf("change %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		for _, obj := range objects {
+			err := change(edit, obj)
+			if errors.Is(err, ErrSkip) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("change %s %s: %w", obj.GetKind(), obj.GetName(), err)
+			}
+			out = append(out, obj)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 	return out, nil
+}
+
+func change(edit Edit, obj *unstructured.Unstructured) error {
+	if edit == nil {
+		return nil
+	}
+	return edit(obj)
 }
 
 func rank(obj *unstructured.Unstructured) int {

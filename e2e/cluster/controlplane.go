@@ -43,7 +43,7 @@ type ControlPlane struct {
 	dir       string
 	keys      *pki
 	layout    layout
-	processes []*process // in the order they were started
+	processes []*Process // in the order they were started
 }
 
 // layout says where the control plane listens.
@@ -54,6 +54,8 @@ type layout struct {
 	etcd  [2]int // client and peer port on 127.0.0.1
 	nodes []string
 	all   bool // also controller manager and scheduler
+
+	controllers []string // without all: what the controller manager runs; none: it does not run
 }
 
 func (l layout) url() string {
@@ -61,9 +63,10 @@ func (l layout) url() string {
 }
 
 // StartControlPlane starts etcd and kube-apiserver on free ports of the loopback address
-// for a test that needs a real API server and no nodes. State, keys and logs go to dir.
+// for a test that needs a real API server and no nodes, and kube-controller-manager with
+// the named controllers if there are any. State, keys and logs go to dir.
 // It returns once the API server is ready; the caller stops it.
-func StartControlPlane(ctx context.Context, dir string) (*ControlPlane, error) {
+func StartControlPlane(ctx context.Context, dir string, controllers ...string) (*ControlPlane, error) {
 	cache, repo, err := openCache()
 	if err != nil {
 		return nil, err
@@ -79,6 +82,7 @@ func StartControlPlane(ctx context.Context, dir string) (*ControlPlane, error) {
 	loopback := net.IPv4(127, 0, 0, 1)
 	c, err := newControlPlane(dir, layout{
 		bind: loopback, reach: loopback, port: ports[0], etcd: [2]int{ports[1], ports[2]},
+		controllers: controllers,
 	})
 	if err != nil {
 		return nil, err
@@ -113,14 +117,14 @@ func (c *ControlPlane) startAll(ctx context.Context, bin string) error {
 	if err := c.run(bin, "kube-apiserver", c.apiserverFlags()); err != nil {
 		return err
 	}
+	if c.layout.all || len(c.layout.controllers) > 0 {
+		if err := c.run(bin, "kube-controller-manager", c.controllerFlags()); err != nil {
+			return err
+		}
+	}
 	if c.layout.all {
-		for name, flags := range map[string][]string{
-			"kube-controller-manager": c.controllerFlags(),
-			"kube-scheduler":          c.schedulerFlags(),
-		} {
-			if err := c.run(bin, name, flags); err != nil {
-				return err
-			}
+		if err := c.run(bin, "kube-scheduler", c.schedulerFlags()); err != nil {
+			return err
 		}
 	}
 	return c.ready(ctx)
@@ -172,7 +176,7 @@ func (c *ControlPlane) kubeconfig(user string) string {
 }
 
 func (c *ControlPlane) run(bin, name string, flags []string) error {
-	p, err := start(c.dir, filepath.Join(bin, name), flags...)
+	p, err := StartProcess(c.dir, filepath.Join(bin, name), nil, flags...)
 	if err != nil {
 		return err
 	}
@@ -208,11 +212,11 @@ func (c *ControlPlane) ready(ctx context.Context) error {
 func (c *ControlPlane) Stop(ctx context.Context) error {
 	var clients errgroup.Group
 	for i := len(c.processes) - 1; i >= 2; i-- {
-		clients.Go(func() error { c.processes[i].stop(ctx); return nil })
+		clients.Go(func() error { c.processes[i].Stop(ctx); return nil })
 	}
 	clients.Wait()
 	for i := min(len(c.processes), 2) - 1; i >= 0; i-- {
-		c.processes[i].stop(ctx)
+		c.processes[i].Stop(ctx)
 	}
 	c.processes = nil
 	return nil

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // The smallest flag sets that make a control plane of Kubernetes 1.37 work. Data is gone
@@ -44,7 +45,7 @@ func (c *ControlPlane) apiserverFlags() []string {
 }
 
 func (c *ControlPlane) controllerFlags() []string {
-	return []string{
+	flags := []string{
 		"--kubeconfig=" + c.kubeconfig(userController),
 		"--bind-address=127.0.0.1", "--leader-elect=false", "--profiling=false",
 		"--use-service-account-credentials=true",
@@ -52,6 +53,13 @@ func (c *ControlPlane) controllerFlags() []string {
 		"--root-ca-file=" + c.keys.path("ca.crt"),
 		"--v=1",
 	}
+	if len(c.layout.controllers) == 0 {
+		return flags
+	}
+	// Its own rate limit, 20 requests a second and controller, would be what a test of
+	// others measures.
+	return append(flags, "--controllers="+strings.Join(c.layout.controllers, ","),
+		"--kube-api-qps=1000", "--kube-api-burst=1000", "--secure-port=0")
 }
 
 func (c *ControlPlane) schedulerFlags() []string {

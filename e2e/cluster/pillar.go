@@ -18,8 +18,20 @@ import (
 // see it as /lab/bin/pillar-<hash>, and a changed binary needs no new image.
 const ImageVar = "PILLAR_LAB_IMAGE"
 
+// labVersion is the linker flag for the version a binary built here reports.
+const labVersion = "-X github.com/pillar-csi/pillar/roles/telemetry.Version=lab"
+
 // binariesKept is how many binaries of the product stay in the cache.
 const binariesKept = 5
+
+// BuildProduct builds pillar's binary from the checkout as the file out.
+func BuildProduct(ctx context.Context, out string) error {
+	_, repo, err := openCache()
+	if err != nil {
+		return err
+	}
+	return goBuild(ctx, repo, out, ".", "-s -w "+labVersion)
+}
 
 // buildPillar builds the product of the checkout and answers its path in the cache, whose
 // name holds the content's hash. Only the newest binaries stay there.
@@ -34,8 +46,7 @@ func (s *artifactSet) buildPillar(ctx context.Context) (string, error) {
 	}
 	defer os.RemoveAll(tmp)
 	built := filepath.Join(tmp, "pillar")
-	const version = "-X github.com/pillar-csi/pillar/roles/telemetry.Version=lab"
-	if err := goBuild(ctx, s.repo, built, ".", "-s -w "+version); err != nil {
+	if err := goBuild(ctx, s.repo, built, ".", "-s -w "+labVersion); err != nil {
 		return "", err
 	}
 	data, err := os.ReadFile(built)

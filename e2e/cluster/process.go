@@ -18,8 +18,8 @@ import (
 // kube-apiserver was seen to need 5 s.
 const stopWait = 10 * time.Second
 
-// process is one native program of the control plane with its log file.
-type process struct {
+// Process is one native program with its log file.
+type Process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
@@ -27,10 +27,11 @@ type process struct {
 	err  error         // how it ended; valid after done
 }
 
-// start runs a program in the background, its output in dir/NAME.log. The program dies
-// with this process or, inside a lab, with the lab, which may be kept.
-func start(dir, path string, args ...string) (*process, error) {
-	p := &process{name: filepath.Base(path), done: make(chan struct{})}
+// StartProcess runs a program in the background, its output in dir/NAME.log, with env on
+// top of this process's environment. The program dies with this process or, inside a lab,
+// with the lab, which may be kept.
+func StartProcess(dir, path string, env []string, args ...string) (*Process, error) {
+	p := &Process{name: filepath.Base(path), done: make(chan struct{})}
 	p.log = filepath.Join(dir, p.name+".log")
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -38,6 +39,7 @@ func start(dir, path string, args ...string) (*process, error) {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(path, args...)
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Getenv(namespace.RunVar) == "" { // a lab's namespaces end all that is in them
@@ -54,7 +56,7 @@ func start(dir, path string, args ...string) (*process, error) {
 }
 
 // failed answers an error with the end of the log if the program has ended.
-func (p *process) failed() error {
+func (p *Process) failed() error {
 	select {
 	case <-p.done:
 		return fmt.Errorf("%s ended early (%w): %s", p.name, errors.Join(p.err, errEnded), tail(p.log, 2000))
@@ -65,9 +67,21 @@ func (p *process) failed() error {
 
 var errEnded = errors.New("nobody stopped it")
 
-// stop ends the program with SIGTERM, or SIGKILL after stopWait or when ctx ends, and
+// PID is the program's process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed once the program has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Kill ends the program with SIGKILL, as a crash would.
+func (p *Process) Kill() {
+	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.done
+}
+
+// Stop ends the program with SIGTERM, or SIGKILL after stopWait or when ctx ends, and
 // returns when it is reaped.
-func (p *process) stop(ctx context.Context) {
+func (p *Process) Stop(ctx context.Context) {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(stopWait)
 	defer timer.Stop()
@@ -77,8 +91,7 @@ func (p *process) stop(ctx context.Context) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	<-p.done
+	p.Kill()
 }
 
 // tail answers at most n bytes of the end of a file, for error messages.
