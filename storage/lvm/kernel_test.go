@@ -1,6 +1,7 @@
 package lvm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -26,11 +27,18 @@ const (
 // tool runs an LVM tool as a machine's owner would, with the machine's own settings.
 func tool(t testing.TB, argv ...string) string {
 	t.Helper()
-	out, err := host.Exec{}.Run(t.Context(), argv[0], argv[1:]...)
+	out, err := distribution(t.Context(), argv...)
 	if err != nil {
 		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
 	}
 	return string(out)
+}
+
+// distribution runs a tool as an administrator beside the agent should (docs/operations.md):
+// it does not wait for udev, which some systemd-udevd 252 never answers again after a
+// thousand quick events.
+func distribution(ctx context.Context, argv ...string) ([]byte, error) {
+	return host.Exec{Env: []string{"DM_DISABLE_UDEV=1"}}.Run(ctx, argv[0], argv[1:]...)
 }
 
 // emptyGroup makes a volume group on a spare disk for the time of the test.
@@ -47,7 +55,7 @@ func emptyGroup(t testing.TB) *lvm.Group {
 // removeGroup also takes away the nodes: a tool that leaves them to udev does not remove
 // what ours, which do not, have made, and vgcreate refuses a name that has a directory.
 func removeGroup() {
-	_, _ = host.Exec{}.Run(unended(), "vgremove", "--yes", "--force", vg)
+	_, _ = distribution(unended(), "vgremove", "--yes", "--force", vg)
 	_ = os.RemoveAll("/dev/" + vg)
 }
 
@@ -66,7 +74,7 @@ func TestGroup_contract_kernel(t *testing.T) {
 	g := emptyGroup(t)
 	storagetest.Run(t, func(t testing.TB) storagetest.Fixture {
 		hosttest.NoLeaks(t)
-		t.Cleanup(func() { _, _ = host.Exec{}.Run(unended(), "lvremove", "--yes", vg) })
+		t.Cleanup(func() { _, _ = distribution(unended(), "lvremove", "--yes", vg) })
 		return storagetest.Fixture{
 			Backend: g,
 			Pool:    vg,
