@@ -155,7 +155,7 @@ func (b *bench) samples() {
 	b.create(&v1alpha1.PillarStorageClass{ObjectMeta: meta, Spec: v1alpha1.PillarStorageClassSpec{StoreRef: b.name, ProtocolRef: b.name}})
 	for _, node := range []string{"w1", "w2"} {
 		b.create(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
-			Name: b.name + node, Annotations: map[string]string{v1alpha1.HostNQNAnnotation: "nqn.2014-08.org.nvmexpress:uuid:" + node},
+			Name: b.name + node, Annotations: map[string]string{v1alpha1.HostNQNAnnotation: "nqn.2014-08.org.nvmexpress:uuid:" + b.name + node},
 		}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}})
 	}
 }

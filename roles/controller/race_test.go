@@ -288,7 +288,7 @@ func TestRace_stalledView(t *testing.T) {
 	wantCode(t, "publish from a stalled view", stalled.publish(v.id, "w2", writer), csiserve.Aborted, "writes lost")
 	wantCode(t, "delete from a stalled view", stalled.delete(v.id), csiserve.Aborted, "writes lost")
 	wantCode(t, "unpublish from a stalled view", stalled.unpublish(v.id, b.name+"w1"), 0, "") // no publication that it knows of
-	if got, want := b.agent.picture()["vg0/"+v.create.Name], "1073741824 exported to [nqn.2014-08.org.nvmexpress:uuid:w1]"; got != want {
+	if got, want := b.agent.picture()["vg0/"+v.create.Name], "1073741824 exported to [nqn.2014-08.org.nvmexpress:uuid:"+b.name+"w1]"; got != want {
 		t.Errorf("the agent has %q, want %q", got, want)
 	}
 	w.verdict()
