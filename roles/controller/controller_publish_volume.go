@@ -34,7 +34,7 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, req *csi.Controlle
 	if err := publishable(v); err != nil { // checked again where it counts
 		return nil, err
 	}
-	if err := s.reachable(ctx, v.Spec.Resolved); err != nil {
+	if err := s.servable(ctx, v); err != nil {
 		return nil, err
 	}
 	a, err := s.agent(ctx, v, csiserve.NotFound)
@@ -52,6 +52,18 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, req *csi.Controlle
 		return nil, s.answer(a.name, err)
 	}
 	return &csi.ControllerPublishVolumeResponse{PublishContext: digests}, nil
+}
+
+// servable is nil if a host can be given access to the volume: its Secret is usable now,
+// whatever it was when the volume was made (block.md B-262), and this version knows how.
+func (s *Server) servable(ctx context.Context, v *v1alpha1.PillarVolumeState) error {
+	if v.Spec.Resolved == nil {
+		return nil
+	}
+	if err := s.credentials(ctx, v.Spec.Resolved.Protocol); err != nil {
+		return err
+	}
+	return reachable(v.Spec.Resolved)
 }
 
 // parsePublish checks the request; the initiator is not known yet.

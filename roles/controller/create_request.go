@@ -20,7 +20,6 @@ type createRequest struct {
 	name            string
 	required, limit int64 // bytes; 0 is unset
 	block           bool  // every capability is raw block
-	fsType          string
 
 	settings.Parameters
 	mountFlags []string // of every mount capability
@@ -41,6 +40,8 @@ func parseCreate(req *csi.CreateVolumeRequest) (createRequest, error) {
 		return w, csiserve.Invalid("name", fmt.Sprintf("%q contains a slash; choose a name without", w.name))
 	case !objectName(w.name):
 		return w, csiserve.Invalid("name", fmt.Sprintf("%q is no name of a Kubernetes object; use lower-case letters, digits, dash and dot", w.name))
+	case len(req.GetMutableParameters()) > 0:
+		return w, csiserve.Invalid("mutable_parameters", "are not supported; remove the VolumeAttributesClass")
 	case req.GetVolumeContentSource() != nil:
 		return w, csiserve.Invalid("volume_content_source", "volume_content_source is not supported; create an empty volume")
 	}

@@ -26,6 +26,9 @@ func (s *Server) plan(ctx context.Context, w createRequest) (*v1alpha1.PillarVol
 	if err != nil {
 		return nil, err
 	}
+	if err := s.credentials(ctx, layers.Protocol.Protocol); err != nil {
+		return nil, err
+	}
 	plan, err := settings.Resolve(layers)
 	if err != nil {
 		return nil, err

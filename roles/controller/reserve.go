@@ -27,7 +27,7 @@ func (s *Server) reserve(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v
 	if err != nil {
 		return nil, err
 	}
-	if err := s.reachable(ctx, v.Spec.Resolved); err != nil {
+	if err := reachable(v.Spec.Resolved); err != nil {
 		return nil, err
 	}
 	if _, err := a.client.Health(ctx); err != nil {
@@ -36,17 +36,12 @@ func (s *Server) reserve(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v
 	return s.ledger.Create(ctx, v)
 }
 
-// reachable is nil if hosts can be given access to a volume with these settings: its
-// credentials exist (block.md B-75), and this version knows how.
-func (s *Server) reachable(ctx context.Context, r *v1alpha1.Resolved) error {
+// reachable is nil if this version can give hosts access to a volume with these settings.
+func reachable(r *v1alpha1.Resolved) error {
 	if r == nil {
 		return nil // a damaged record; whoever needs the settings says so
 	}
-	method, secret := chap.Of(r.Protocol)
-	if err := s.credentials(ctx, method, secret); err != nil {
-		return err
-	}
-	switch {
+	switch method, _ := chap.Of(r.Protocol); {
 	case r.LocalAttach:
 		return notYet("localAttach: true", "set it to false")
 	case method != v1alpha1.AuthNone:
@@ -64,8 +59,10 @@ func notYet(what, fix string) error {
 	return csiserve.As(csiserve.Unimplemented, fmt.Errorf("%s is not supported yet; %s", what, fix))
 }
 
-// credentials checks the Secret of an authentication method; its values go nowhere yet.
-func (s *Server) credentials(ctx context.Context, method, secret string) error {
+// credentials checks the Secret of a protocol with CHAP (block.md B-75); its values go
+// nowhere yet.
+func (s *Server) credentials(ctx context.Context, p v1alpha1.Protocol) error {
+	method, secret := chap.Of(p)
 	_, err := chap.Read(ctx, s.api, s.namespace, secret, method)
 	if unusable := (*chap.SecretError)(nil); errors.As(err, &unusable) {
 		return csiserve.As(csiserve.FailedPrecondition, err)
