@@ -86,7 +86,7 @@ func (r *stageRequest) filesystem(req *csi.NodeStageVolumeRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := checkMountOptions(options); err != nil {
+	if err := filesystem.CheckMountOptions(options); err != nil {
 		return err
 	}
 	if flags, _ := mount.Options(options); flags&unix.MS_RDONLY != 0 {
@@ -115,26 +115,6 @@ func ownOptions(fstype string, readOnly, multi bool) []string {
 		own = append(own, "noload")
 	}
 	return own
-}
-
-// refusedMountOptions would reach for another device, file or mount, or turn the mount
-// into something else (api.md 10.3 leaves the list to us).
-var refusedMountOptions = []string{
-	"bind", "rbind", "move", "remount", "shared", "rshared", "slave", "rslave", "private", "rprivate",
-	"unbindable", "runbindable", "loop", "offset", "sizelimit", "journal_dev", "journal_path", "logdev", "rtdev",
-	"sb", "X-mount.mkdir", "x-mount.mkdir",
-}
-
-func checkMountOptions(options []string) error {
-	for _, o := range options {
-		for _, one := range strings.Split(o, ",") {
-			key, _, _ := strings.Cut(one, "=")
-			if slices.Contains(refusedMountOptions, key) || strings.ContainsRune(one, 0) {
-				return csiserve.Invalid("mount options", fmt.Sprintf("%q is not allowed", one))
-			}
-		}
-	}
-	return nil
 }
 
 // list reads a JSON string array of the volume context, or answers the default.

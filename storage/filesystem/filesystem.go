@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
@@ -76,7 +77,7 @@ func (t Tools) format(ctx context.Context, dev Device, want Want) error {
 	if err != nil {
 		return err
 	}
-	argv = append(argv, want.Options...)
+	argv = append(argv, options(want)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), formatWait)
 	defer cancel()
 	if _, err := t.Run.Run(ctx, "mkfs."+want.Type, append(argv, dev.Path())...); err != nil {
@@ -90,6 +91,15 @@ func (t Tools) format(ctx context.Context, dev Device, want Want) error {
 		return fmt.Errorf("mkfs.%s succeeded but %s holds %s", want.Type, dev.Path(), found)
 	}
 	return nil
+}
+
+// options are the user's, without -F: mke2fs(8) reads a second one as leave to format a
+// device that is mounted or in use, and the defaults have the first.
+func options(want Want) []string {
+	if want.Type != "ext4" {
+		return want.Options
+	}
+	return slices.DeleteFunc(slices.Clone(want.Options), func(o string) bool { return o == "-F" })
 }
 
 // defaults come before the user's options (api.md 10.2).

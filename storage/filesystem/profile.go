@@ -84,7 +84,7 @@ func keysSet(options []string) map[string][]string {
 		flag, value := options[i], ""
 		if len(flag) > 2 {
 			flag, value = flag[:2], flag[2:]
-		} else if allowed["xfs"][flag].value && i+1 < len(options) {
+		} else if allowed["xfs"][flag].value != nil && i+1 < len(options) {
 			i++
 			value = options[i]
 		}
