@@ -88,6 +88,7 @@ var modules = map[string]string{
 	"github.com/prometheus/client_golang":         "metrics",
 	"github.com/spf13/cobra":                      "commands and flags",
 	"go.uber.org/zap":                             "structured logs",
+	"go.yaml.in/yaml/v3":                          "documents of users: no anchors, and 'on' stays text",
 	"golang.org/x/sync":                           "wait for goroutines that can fail",
 	"golang.org/x/sys":                            "system calls the standard library lacks",
 	"google.golang.org/genproto/googleapis/rpc":   "ErrorInfo, the kind of failure on the wire",

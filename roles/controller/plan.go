@@ -79,7 +79,7 @@ func (s *Server) layers(ctx context.Context, w *createRequest) (l settings.Layer
 	if err := s.read(ctx, w.Protocol, protocol, csiserve.FailedPrecondition, named("PillarProtocol", w.Protocol, viaProtocol)); err != nil {
 		return l, "", err
 	}
-	l.Store, l.Protocol = store.Spec, protocol.Spec
+	l.Store, l.StoreName, l.Protocol = store.Spec, store.Name, protocol.Spec
 	return l, w.Protocol, checkLayout(store)
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
-// volumeContext is what a node needs to attach and mount the volume (block.md B-86): the
-// export as recorded and the settings as resolved. Unset settings are left out.
+// volumeContext is what a node needs to attach and mount the volume (api.md 6, block.md
+// B-86): the export as recorded and the settings as resolved. Unset settings are left out.
 func volumeContext(v *v1alpha1.PillarVolumeState) map[string]string {
 	c := contextKeys{}
 	if e := v.Status.ExportInfo; e != nil {
@@ -24,17 +24,9 @@ func volumeContext(v *v1alpha1.PillarVolumeState) map[string]string {
 	if r == nil {
 		return c
 	}
-	if n := r.Protocol.NVMeOFTCP; n != nil {
-		c.number("nvmeof-max-queue-size", n.MaxQueueSize)
-		c.number("nvmeof-ctrl-loss-tmo", n.CtrlLossTmo)
-		c.number("nvmeof-reconnect-delay", n.ReconnectDelay)
-		c.set("nvmeof-max-data-transfer-size", fmt.Sprint(settings.MaxDataTransferSize(n)))
-	}
-	if i := r.Protocol.ISCSI; i != nil {
-		c.number("iscsi-login-timeout", i.LoginTimeout)
-		c.number("iscsi-replacement-timeout", i.ReplacementTimeout)
-		c.number("iscsi-noop-out-interval", i.NoopOutInterval)
-		c.number("iscsi-noop-out-timeout", i.NoopOutTimeout)
+	c.protocol(r.Protocol)
+	if l := v.Spec.LVMSource; l != nil && l.PreserveOriginal {
+		c.set("import-policy", "PreserveOriginal")
 	}
 	c.filesystem(r.Filesystem)
 	return c
@@ -44,6 +36,27 @@ func volumeContext(v *v1alpha1.PillarVolumeState) map[string]string {
 type contextKeys map[string]string
 
 func (c contextKeys) set(key, value string) { c[v1alpha1.KeyPrefix+key] = value }
+
+func (c contextKeys) protocol(p v1alpha1.Protocol) {
+	if n := p.NVMeOFTCP; n != nil {
+		c.number("nvmeof-max-queue-size", n.MaxQueueSize)
+		c.number("nvmeof-ctrl-loss-tmo", n.CtrlLossTmo)
+		c.number("nvmeof-reconnect-delay", n.ReconnectDelay)
+		c.set("nvmeof-max-data-transfer-size", fmt.Sprint(settings.MaxDataTransferSize(n)))
+	}
+	if i := p.ISCSI; i != nil {
+		c.number("iscsi-login-timeout", i.LoginTimeout)
+		c.number("iscsi-replacement-timeout", i.ReplacementTimeout)
+		c.number("iscsi-noop-out-interval", i.NoopOutInterval)
+		c.number("iscsi-noop-out-timeout", i.NoopOutTimeout)
+		if i.Auth != nil && i.Auth.Method != "" && i.Auth.Method != v1alpha1.AuthNone {
+			c.set("iscsi-auth-method", i.Auth.Method)
+		}
+	}
+	if n := p.NFS; n != nil {
+		c.set("nfs-version", n.Version)
+	}
+}
 
 func (c contextKeys) number(key string, value *int32) {
 	if value != nil {

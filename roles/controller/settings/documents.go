@@ -1,209 +1,257 @@
 package settings
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
-	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 )
 
-// member are the keys one union member accepts and those it refuses because they shape
-// what already exists (api.md 3.2).
-type member struct {
-	tunable, structural []string
-}
+// maxDocument is the longest document in bytes. Nobody needs as much; a longer one would
+// only fill the ledger.
+const maxDocument = 16 << 10
 
-var backendMembers = map[string]member{
-	"zfs":       {[]string{"properties"}, []string{"pool", "parentDataset", "volumeType"}},
-	"lvm":       {[]string{"provisioningMode"}, []string{"volumeGroup", "thinPool"}},
-	"directory": {nil, []string{"logicalPool", "hostRoot"}},
-}
-
-var protocolMembers = map[string]member{
-	"nvmeofTcp": {
-		[]string{"maxQueueSize", "inCapsuleDataSize", "maxDataTransferSize", "ctrlLossTmo", "reconnectDelay"},
-		[]string{"port", "acl", "hdrDigest", "dataDigest"},
-	},
-	"iscsi": {
-		[]string{"loginTimeout", "replacementTimeout", "noopOutInterval", "noopOutTimeout"},
-		[]string{"port", "acl", "auth"},
-	},
-	"nfs": {nil, []string{"version", "port", "acl", "squash"}},
-}
-
-var filesystemFields = []string{"fsType", "mkfsOptions", "mountOptions", "periodicTrim"}
-
-func decodeBackend(key, text string) (*v1alpha1.BackendOverrides, error) {
+func decodeBackend(key, doc string) (*v1alpha1.BackendOverrides, Problems) {
 	o := &v1alpha1.BackendOverrides{}
-	if err := decodeUnion(key, text, backendMembers, o); err != nil {
-		return nil, err
-	}
-	if o.LVM != nil && o.LVM.ProvisioningMode != "" {
-		err := oneOf(key, "lvm.provisioningMode", o.LVM.ProvisioningMode, v1alpha1.ProvisioningLinear, v1alpha1.ProvisioningThin)
-		return o, err
-	}
-	return o, nil
+	return o, decodeUnion(key, doc, backendMembers, o)
 }
 
-func decodeProtocol(key, text string) (*v1alpha1.ProtocolOverrides, error) {
+func decodeProtocol(key, doc string) (*v1alpha1.ProtocolOverrides, Problems) {
 	o := &v1alpha1.ProtocolOverrides{}
-	if err := decodeUnion(key, text, protocolMembers, o); err != nil {
-		return nil, err
-	}
-	return o, checkProtocol(key, o)
+	return o, decodeUnion(key, doc, protocolMembers, o)
 }
 
-func decodeFilesystem(key, text string) (*v1alpha1.Filesystem, error) {
-	doc, err := parse(key, text)
-	if err != nil {
-		return nil, err
-	}
-	if err := known(key, "", doc, filesystemFields, nil); err != nil {
-		return nil, err
-	}
+func decodeFilesystem(key, doc string) (*v1alpha1.Filesystem, Problems) {
 	fs := &v1alpha1.Filesystem{}
-	if err := retype(key, doc, fs); err != nil {
-		return nil, err
+	d := decoder{key: key}
+	root := d.parse(doc)
+	if root == nil {
+		return fs, d.bad
 	}
-	if fs.FSType == "" {
-		return fs, nil
-	}
-	return fs, oneOf(key, "fsType", fs.FSType, v1alpha1.FSTypeExt4, v1alpha1.FSTypeXFS, v1alpha1.FSTypeNFS)
+	fields := d.fields("", root, filesystemFields, nil)
+	return fs, d.retype(fields, fs)
 }
 
 // decodeUnion reads a document with exactly one member into typed.
-func decodeUnion(key, text string, members map[string]member, typed any) error {
-	doc, err := parse(key, text)
-	if err != nil {
-		return err
+func decodeUnion(key, doc string, members map[string]member, typed any) Problems {
+	d := decoder{key: key}
+	root := d.parse(doc)
+	if root == nil {
+		return d.bad
 	}
-	names := sorted(members)
-	if err := known(key, "", doc, names, nil); err != nil {
-		return err
-	}
-	if len(doc) != 1 {
-		return &FieldError{Key: key, Value: fmt.Sprintf("%d members", len(doc)), Why: "must set exactly one of " + strings.Join(names, ", ")}
-	}
-	for name, value := range doc {
-		fields, ok := value.(map[string]any)
+	found := map[string]any{}
+	for _, e := range d.entries("", root) {
+		m, ok := members[e.name]
 		if !ok {
-			return &FieldError{Key: key, Path: name, Value: fmt.Sprint(value), Why: "must be a mapping"}
+			d.unknown(e, sorted(members))
+			continue
 		}
-		if err := known(key, name+".", fields, members[name].tunable, members[name].structural); err != nil {
-			return err
-		}
+		found[e.name] = d.fields(e.name+".", e.value, m.tunable, m.structural)
 	}
-	return retype(key, doc, typed)
+	if len(d.bad) == 0 && len(found) != 1 {
+		d.refuse("", fmt.Sprintf("%d members", len(found)), "must set exactly one of "+strings.Join(sorted(members), ", "), "")
+	}
+	return d.retype(found, typed)
 }
 
-// parse reads one YAML mapping and drops every null: an explicit null is the same as
-// nothing.
-func parse(key, text string) (map[string]any, error) {
-	reader := yamlutil.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
-	var docs [][]byte
-	for {
-		doc, err := reader.Read()
+// decoder reads one document and collects what is wrong with it. It works on the syntax
+// tree: nothing is expanded, and a value has the type its author wrote.
+type decoder struct {
+	key string
+	bad Problems
+}
+
+func (d *decoder) refuse(path, value, why, fix string) {
+	d.bad = append(d.bad, &FieldError{Key: d.key, Path: path, Value: value, Why: why, Fix: fix})
+}
+
+// parse answers the document's mapping, or nil after refusing it.
+func (d *decoder) parse(doc string) *yaml.Node {
+	if len(doc) > maxDocument {
+		d.refuse("", fmt.Sprintf("%d bytes", len(doc)), "is too long", fmt.Sprintf("use at most %d bytes", maxDocument))
+		return nil
+	}
+	var roots []*yaml.Node
+	for reader := yaml.NewDecoder(strings.NewReader(doc)); ; {
+		var n yaml.Node
+		err := reader.Decode(&n)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, &FieldError{Key: key, Why: "is not YAML: " + err.Error()}
+			d.refuse("", "", "is not YAML: "+err.Error(), "")
+			return nil
 		}
-		if len(bytes.TrimSpace(doc)) > 0 {
-			docs = append(docs, doc)
+		if root := n.Content[0]; !null(root) {
+			roots = append(roots, root)
 		}
 	}
-	if len(docs) != 1 {
-		return nil, &FieldError{Key: key, Value: fmt.Sprintf("%d documents", len(docs)), Why: "must be one YAML document"}
+	switch {
+	case len(roots) != 1:
+		d.refuse("", fmt.Sprintf("%d documents", len(roots)), "must be one YAML document", "")
+	case anchored(roots[0]):
+		d.refuse("", "", "uses YAML anchors or aliases", "write the values out")
+	case roots[0].Kind != yaml.MappingNode:
+		d.refuse("", show(roots[0]), "is not a YAML mapping", "")
+	default:
+		return roots[0]
 	}
-	var doc map[string]any
-	if err := yaml.UnmarshalStrict(docs[0], &doc); err != nil {
-		return nil, &FieldError{Key: key, Why: "is not a YAML mapping: " + err.Error()}
-	}
-	dropNulls(doc)
-	return doc, nil
+	return nil
 }
 
-func dropNulls(m map[string]any) {
-	for k, v := range m {
-		if v == nil {
-			delete(m, k)
-		}
-		if inner, ok := v.(map[string]any); ok {
-			dropNulls(inner)
-		}
-	}
+func anchored(n *yaml.Node) bool {
+	return n.Anchor != "" || n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, anchored)
 }
 
-// known refuses structural and unknown fields, in a fixed order.
-func known(key, prefix string, fields map[string]any, accepted, structural []string) error {
-	for _, name := range sorted(fields) {
+func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// show is a value in a message.
+func show(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	if n.ShortTag() == "!!str" {
+		return strconv.Quote(n.Value)
+	}
+	return n.Value
+}
+
+// entry is one key of a mapping.
+type entry struct {
+	path, name string
+	value      *yaml.Node
+}
+
+// entries are a mapping's keys in order. An explicit null is the same as nothing.
+func (d *decoder) entries(prefix string, n *yaml.Node) (all []entry) {
+	if n.Kind != yaml.MappingNode {
+		d.refuse(strings.TrimSuffix(prefix, "."), show(n), "must be a mapping", "")
+		return nil
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(n.Content); i += 2 {
+		name, value := n.Content[i].Value, n.Content[i+1]
 		switch {
-		case slices.Contains(structural, name):
-			return &FieldError{
-				Key: key, Path: prefix + name, Value: fmt.Sprint(fields[name]),
-				Why: "is structural and cannot be set per volume", Fix: "set it on the store or protocol object",
-			}
-		case !slices.Contains(accepted, name):
-			return &FieldError{
-				Key: key, Path: prefix + name, Value: fmt.Sprint(fields[name]),
-				Why: "is an unknown field", Fix: "supported: " + orNone(accepted),
-			}
+		case n.Content[i].Kind != yaml.ScalarNode:
+			d.refuse(prefix+"?", show(n.Content[i]), "is no field name", "")
+		case seen[name]:
+			d.refuse(prefix+name, show(value), "is set twice", "keep one of them")
+		case !null(value):
+			all = append(all, entry{prefix + name, name, value})
+		}
+		seen[name] = true
+	}
+	return all
+}
+
+// fields reads the fields of a mapping that rules know.
+func (d *decoder) fields(prefix string, n *yaml.Node, rules map[string]rule, structural []string) map[string]any {
+	found := map[string]any{}
+	for _, e := range d.entries(prefix, n) {
+		r, ok := rules[e.name]
+		switch {
+		case slices.Contains(structural, e.name):
+			d.refuse(e.path, show(e.value), "is structural and cannot be set per volume", "set it on the PillarStore or PillarProtocol")
+		case !ok:
+			d.unknown(e, sorted(rules))
+		default:
+			found[e.name] = d.value(e, r)
 		}
 	}
-	return nil
+	return found
 }
 
-// retype moves the checked mapping into its type; a value of another type is refused
-// with its path.
-func retype(key string, doc map[string]any, typed any) error {
-	raw, err := json.Marshal(doc)
+func (d *decoder) unknown(e entry, supported []string) {
+	names := "nothing"
+	if len(supported) > 0 {
+		names = strings.Join(supported, ", ")
+	}
+	d.refuse(e.path, show(e.value), "is an unknown field", "supported: "+names)
+}
+
+// value reads one field.
+func (d *decoder) value(e entry, r rule) any {
+	switch r.kind {
+	case list:
+		return d.texts(e, r)
+	case keyval:
+		found := map[string]string{}
+		for _, inner := range d.entries(e.path+".", e.value) {
+			found[inner.name] = d.text(inner)
+		}
+		return found
+	}
+	var v any
+	switch tag := e.value.ShortTag(); {
+	case r.kind == truth && tag == "!!bool":
+		v = strings.EqualFold(e.value.Value, "true")
+	case r.kind == text && tag == "!!str":
+		v = e.value.Value
+	case r.kind == whole && tag == "!!int":
+		var number int64
+		if e.value.Decode(&number) != nil || !r.holds(number) {
+			d.refuse(e.path, e.value.Value, "is out of range", "use "+r.wants())
+		}
+		return number
+	default:
+		d.refuse(e.path, show(e.value), "must be "+string(r.kind), "use "+r.wants())
+		return nil
+	}
+	if len(r.choices) > 0 && !slices.Contains(r.choices, e.value.Value) {
+		d.refuse(e.path, e.value.Value, "is not supported", "use "+r.wants())
+	}
+	return v
+}
+
+// holds tells whether the rule accepts the number.
+func (r rule) holds(number int64) bool {
+	return number >= r.min && number <= r.max && (len(r.choices) == 0 || slices.Contains(r.choices, fmt.Sprint(number)))
+}
+
+func (d *decoder) texts(e entry, r rule) []string {
+	if e.value.Kind != yaml.SequenceNode {
+		d.refuse(e.path, show(e.value), "must be "+string(r.kind), "")
+		return nil
+	}
+	found := []string{}
+	for i, n := range e.value.Content {
+		found = append(found, d.text(entry{path: fmt.Sprintf("%s[%d]", e.path, i), value: n}))
+	}
+	return found
+}
+
+func (d *decoder) text(e entry) string {
+	if e.value.Kind != yaml.ScalarNode || e.value.ShortTag() != "!!str" {
+		d.refuse(e.path, show(e.value), "must be text", "put it in quotes")
+		return ""
+	}
+	return e.value.Value
+}
+
+// retype moves the checked fields into their type.
+func (d *decoder) retype(fields map[string]any, typed any) Problems {
+	if len(d.bad) > 0 {
+		return d.bad
+	}
+	raw, err := json.Marshal(fields)
+	if err == nil {
+		err = json.Unmarshal(raw, typed)
+	}
 	if err != nil {
-		return &FieldError{Key: key, Why: "cannot be read: " + err.Error()}
+		d.refuse("", "", "cannot be read: "+err.Error(), "")
 	}
-	err = json.Unmarshal(raw, typed)
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return &FieldError{Key: key, Path: wrong.Field, Value: wrong.Value, Why: "must be a " + wrong.Type.String()}
-	}
-	if err != nil {
-		return &FieldError{Key: key, Why: "cannot be read: " + err.Error()}
-	}
-	return nil
+	return d.bad
 }
 
-func backendMember(o *v1alpha1.BackendOverrides) string {
-	switch {
-	case o.ZFS != nil:
-		return "zfs"
-	case o.LVM != nil:
-		return "lvm"
-	}
-	return "directory"
-}
-
-func protocolMember(o *v1alpha1.ProtocolOverrides) string {
-	switch {
-	case o.NVMeOFTCP != nil:
-		return "nvmeofTcp"
-	case o.ISCSI != nil:
-		return "iscsi"
-	}
-	return "nfs"
-}
-
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
-}
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

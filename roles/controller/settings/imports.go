@@ -97,7 +97,6 @@ func legalDataset(name string) bool {
 
 // legalDirectory holds a path to F-145. PATH_MAX counts the NUL.
 func legalDirectory(p string) bool {
-	control := func(r rune) bool { return r < ' ' || r == 0x7f }
 	return path.IsAbs(p) && p == path.Clean(p) && p != "/" && len(p) <= 4095 && !strings.ContainsFunc(p, control)
 }
 
@@ -120,35 +119,31 @@ func parseLV(s string) *v1alpha1.LVMSource {
 }
 
 // checkImport holds the selector against identity and store.
-func (l Layers) checkImport() *FieldError {
-	i, files := l.Import, l.files()
+func (l Layers) checkImport() Problems {
+	i := l.Import
+	if i == nil && l.files() {
+		return Problems{{
+			Key: "annotations", Why: "select no existing directory or dataset, and " + l.driver() + " creates nothing",
+			Fix: "add " + ImportDirectory + " or " + ImportZFSDataset,
+		}}
+	}
 	if i == nil {
-		if files {
-			return &FieldError{
-				Key: "annotations", Why: v1alpha1.FileDriverName + " creates nothing: the claim selects no existing directory or dataset",
-				Fix: "add " + ImportDirectory + " or " + ImportZFSDataset,
-			}
-		}
 		return nil
 	}
-	bad := &FieldError{Key: i.Selector, Value: i.Source}
+	at := place{key: i.Selector}
 	wants := map[string]storage.BackendType{
 		ImportZvol: storage.ZFSZvol, ImportLV: storage.LVMLV, ImportDirectory: storage.Directory, ImportZFSDataset: storage.ZFSDataset,
 	}[i.Selector]
-	adopts := wants == storage.Directory || wants == storage.ZFSDataset
-	if adopts != files {
-		bad.Why, bad.Fix = "does not apply to driver "+l.driver(), "use a class of the other driver"
-		return bad
+	if adopts := wants == storage.Directory || wants == storage.ZFSDataset; adopts != l.files() {
+		return Problems{at.problem(i.Source, "does not apply to driver "+l.driver(), "use a class of the other driver")}
 	}
 	if got := BackendType(l.Store.Backend); got != wants {
-		bad.Why, bad.Fix = fmt.Sprintf("needs a %s store, the PillarStore is %s", wants, got), "use a class of such a store"
-		return bad
+		return Problems{at.problem(i.Source, fmt.Sprintf("needs a %s store, PillarStore %q is %s", wants, l.StoreName, got), "use a class of such a store")}
 	}
-	if bad.Why, bad.Fix = i.outside(l.Store.Backend); bad.Why != "" {
-		return bad
+	if why, fix := i.outside(l.Store.Backend); why != "" {
+		return Problems{at.problem(i.Source, why, fix)}
 	}
-	bad.Why, bad.Fix = "importing is not supported yet", "remove the annotation for a new volume"
-	return bad
+	return nil
 }
 
 // outside says how the source misses the store, and the way in.

@@ -22,8 +22,9 @@ type Layers struct {
 	Driver string // CSI identity that was asked; empty is v1alpha1.DriverName
 	Name   string // CSI name of the volume
 
-	Store    v1alpha1.PillarStoreSpec
-	Protocol v1alpha1.PillarProtocolSpec
+	StoreName string // of the PillarStore, for messages
+	Store     v1alpha1.PillarStoreSpec
+	Protocol  v1alpha1.PillarProtocolSpec
 
 	Class       *v1alpha1.PillarStorageClassSpec // nil: the StorageClass is hand-written
 	ClassDocs   Documents                        // of a hand-written StorageClass
@@ -61,28 +62,26 @@ func Resolve(l Layers) (Plan, error) {
 		Protocol: ProtocolKind(l.Protocol.Protocol),
 		Volume:   storage.VolumeID{Pool: Pool(l.Store.Backend), Name: l.Name},
 	}
-	var err error
-	if p.Resolved.Backend, err = l.backend(); err != nil {
-		return Plan{}, err
-	}
-	if p.Resolved.Protocol, err = l.protocol(); err != nil {
-		return Plan{}, err
-	}
-	if p.Resolved.Filesystem, err = l.filesystem(); err != nil {
-		return Plan{}, err
-	}
-	p.Resolved.LocalAttach = l.localAttach()
-	var bad Problems
+	var bad, more Problems
+	collect := func() { bad = append(bad, more...) }
+	p.Resolved.Backend, more = l.backend()
+	collect()
+	p.Resolved.Protocol, more = l.protocol()
+	collect()
+	p.Resolved.Filesystem, more = l.filesystem()
+	collect()
+	p.Resolved.LocalAttach, more = l.localAttach()
+	collect()
 	if l.Import == nil {
-		bad = checkName(p.Backend, parentDataset(l.Store.Backend), p.Protocol, p.Volume)
+		more = checkName(p.Backend, parentDataset(l.Store.Backend), p.Protocol, p.Volume)
+		collect()
 	}
-	if e := l.checkImport(); e != nil {
-		bad = append(bad, e)
+	more = l.checkImport()
+	collect()
+	if len(bad) == 0 {
+		bad = notYet(l, p.Resolved)
 	}
-	if len(bad) > 0 {
-		return Plan{}, bad
-	}
-	return p, notYet(p.Resolved)
+	return p, bad.err()
 }
 
 func parentDataset(b v1alpha1.Backend) string {
@@ -106,22 +105,39 @@ func (l Layers) driver() string { return driver(l.Driver) }
 // files tells whether the file identity was asked: it adopts and creates nothing.
 func (l Layers) files() bool { return l.driver() == v1alpha1.FileDriverName }
 
-func (l Layers) localAttach() bool {
+func (l Layers) localAttach() (bool, Problems) {
+	on, at := l.LocalAttach, place{key: v1alpha1.LocalAttachKey}
 	if l.Class != nil {
-		return l.Class.LocalAttach
+		on, at = l.Class.LocalAttach, inClass.in("localAttach")
 	}
-	return l.LocalAttach
+	return on, checkLocalAttach(at, l.driver(), ProtocolKind(l.Protocol.Protocol), on)
+}
+
+// checkLocalAttach refuses what has no block device to attach, except where the file
+// identity binds a directory.
+func checkLocalAttach(at place, driver string, kind transport.Kind, on bool) Problems {
+	if !on || kind != transport.NFS || driver == v1alpha1.FileDriverName {
+		return nil
+	}
+	return Problems{at.problem("true", "does not apply to nfs", "set it to false")}
 }
 
 // notYet refuses what a later version does: recorded now, it would be promised and not kept.
-func notYet(r v1alpha1.Resolved) error {
+func notYet(l Layers, r v1alpha1.Resolved) (bad Problems) {
+	why := "is not supported yet"
+	if l.files() {
+		bad = append(bad, &FieldError{Key: "driver", Value: l.driver(), Why: why})
+	}
+	if i := l.Import; i != nil {
+		bad = append(bad, &FieldError{Key: i.Selector, Value: i.Source, Why: why, Fix: "remove the annotation for a new volume"})
+	}
 	if r.LocalAttach {
-		return &FieldError{Key: "localAttach", Value: "true", Why: "is not supported yet", Fix: "leave it false"}
+		bad = append(bad, &FieldError{Key: "localAttach", Value: "true", Why: why, Fix: "leave it false"})
 	}
 	if i := r.Protocol.ISCSI; i != nil && i.Auth != nil && i.Auth.Method != "" && i.Auth.Method != v1alpha1.AuthNone {
-		return &FieldError{Key: "PillarProtocol", Path: "iscsi.auth.method", Value: i.Auth.Method, Why: "is not supported yet", Fix: "use None"}
+		bad = append(bad, &FieldError{Key: "PillarProtocol", Path: "iscsi.auth.method", Value: i.Auth.Method, Why: why, Fix: "use None"})
 	}
-	return nil
+	return bad
 }
 
 // BackendType is the token a store's backend member stands for; empty if none is set.

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -33,7 +32,17 @@ func (e *FieldError) Reason() string {
 	if e.Value == "" {
 		return e.Why
 	}
-	return e.Why + " (got " + e.Value + ")"
+	return e.Why + " (got " + clip(e.Value) + ")"
+}
+
+// maxShown is how many bytes of a value a message shows.
+const maxShown = 100
+
+func clip(s string) string {
+	if len(s) > maxShown {
+		s = s[:maxShown] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
 }
 
 // Problems are all settings of one request nobody could act on, in a fixed order.
@@ -70,8 +79,5 @@ func (p Problems) err() error {
 
 // why is a refusal of another package without its kind, which every FieldError has.
 func why(err, kind error) string {
-	if errors.Is(err, kind) {
-		return strings.TrimPrefix(err.Error(), kind.Error()+": ")
-	}
-	return err.Error()
+	return strings.TrimSuffix(strings.TrimPrefix(err.Error(), kind.Error()+": "), ": "+kind.Error())
 }

@@ -16,7 +16,7 @@ func ptr[T any](v T) *T { return &v }
 // lvmOverNVMe is what the samples name.
 func lvmOverNVMe() Layers {
 	return Layers{
-		Name: "pvc-1",
+		Name: "pvc-1", StoreName: "fast",
 		Store: v1alpha1.PillarStoreSpec{AgentRef: "a", Backend: v1alpha1.Backend{
 			LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg0", ProvisioningMode: "linear"},
 		}},
@@ -91,50 +91,94 @@ func TestResolve_filesystem(t *testing.T) {
 	}
 }
 
-// TestResolve_refuses holds the message table of api.md 3.2: every fault names the field,
-// what was found, and what to write instead.
-func TestResolve_refuses(t *testing.T) {
-	protocol := func(doc string) func(*Layers) { return func(l *Layers) { l.VolumeDocs.Protocol = doc } }
-	backend := func(doc string) func(*Layers) { return func(l *Layers) { l.VolumeDocs.Backend = doc } }
-	filesystem := func(doc string) func(*Layers) { return func(l *Layers) { l.VolumeDocs.Filesystem = doc } }
-	tests := map[string]struct {
-		change func(*Layers)
-		want   string
-	}{
-		"structural field": {protocol("nvmeofTcp: {acl: true}"), "pillar-csi.bhyoo.com/protocol: nvmeofTcp.acl is structural and cannot be set per volume (got true)"},
-		"unknown field":    {protocol("nvmeofTcp: {speed: 9}"), "nvmeofTcp.speed is an unknown field (got 9); supported: maxQueueSize"},
-		"unknown member":   {protocol("smb: {}"), "smb is an unknown field"},
-		"out of range":     {protocol("nvmeofTcp: {maxQueueSize: 8}"), "nvmeofTcp.maxQueueSize is out of range (got 8); use 16 to 1024"},
-		"no power of two":  {protocol("nvmeofTcp: {maxDataTransferSize: 9000}"), "use 0 or a power of two"},
-		"wrong type":       {protocol("nvmeofTcp: {maxQueueSize: many}"), "maxQueueSize must be a"},
-		"no member":        {protocol("{}"), "must set exactly one of iscsi, nfs, nvmeofTcp"},
-		"two members":      {protocol("{nvmeofTcp: {}, iscsi: {}}"), "must set exactly one of"},
-		"two documents":    {protocol("nvmeofTcp: {}\n---\nnvmeofTcp: {}\n"), "one YAML document (got 2"},
-		"no mapping":       {protocol("[1"), "is not a YAML mapping"},
-		"key twice":        {protocol("nvmeofTcp: {}\nnvmeofTcp: {}"), "is not a YAML mapping"},
-		"other member":     {backend("zfs: {properties: {compression: lz4}}"), "zfs overrides do not apply to a lvm-lv backend"},
-		"thin, no pool":    {backend("lvm: {provisioningMode: thin}"), "lvm.provisioningMode thin requires PillarStore"},
-		"mode unknown":     {backend("lvm: {provisioningMode: thick}"), "use one of linear, thin"},
-		"fsType unknown":   {filesystem("fsType: zfs"), "fsType is not supported (got zfs)"},
-		"nfs on block":     {filesystem("fsType: nfs"), "use one of ext4, xfs"},
-		"mkfs options":     {filesystem("mkfsOptions: [-d, /etc]"), "mkfs option"},
-		"block volume":     {func(l *Layers) { l.Block = true; l.VolumeDocs.Filesystem = "fsType: ext4" }, "pillar-csi.bhyoo.com/filesystem: does not apply to volumeMode: Block"},
-		"fstype differs": {
-			func(l *Layers) { l.Class, l.FSType, l.ClassDocs.Filesystem = nil, "ext4", "fsType: xfs" },
-			"csi.storage.k8s.io/fstype: differs from fsType xfs",
-		},
-		"local attach": {func(l *Layers) { l.Class.LocalAttach = true }, "localAttach: is not supported yet (got true)"},
-	}
-	for name, test := range tests {
+// nfsDatasets is a dynamic NFS volume.
+func nfsDatasets() Layers {
+	l := lvmOverNVMe()
+	l.Store.Backend = v1alpha1.Backend{ZFS: &v1alpha1.ZFSBackend{Pool: "tank", ParentDataset: "k8s", VolumeType: "dataset"}}
+	l.Protocol.Protocol = v1alpha1.Protocol{NFS: &v1alpha1.NFS{Version: "4.2", Port: 2049}}
+	return l
+}
+
+// zvolOverISCSI has tuning on both axes.
+func zvolOverISCSI() Layers {
+	l := lvmOverNVMe()
+	l.Store.Backend = v1alpha1.Backend{ZFS: &v1alpha1.ZFSBackend{Pool: "tank", ParentDataset: "k8s"}}
+	l.Protocol.Protocol = v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{Port: 3260}}
+	return l
+}
+
+// refused is one row of a table of refusals: what is changed, and what the message says.
+type refused struct {
+	change func(*Layers)
+	want   string
+}
+
+// resolveRefuses holds each row to Problems with the fragment.
+func resolveRefuses(t *testing.T, layers func() Layers, rows map[string]refused) {
+	t.Helper()
+	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
-			l := lvmOverNVMe()
-			test.change(&l)
+			l := layers()
+			row.change(&l)
 			_, err := Resolve(l)
-			var field *FieldError
-			if !errors.As(err, &field) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Resolve = %v, want a FieldError with %q", err, test.want)
+			var bad Problems
+			if !errors.As(err, &bad) || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("Resolve = %v, want Problems with %q", err, row.want)
 			}
 		})
+	}
+}
+
+// TestResolve_layers holds the merge rules of api.md 3.1 for ZFS and iSCSI.
+func TestResolve_layers(t *testing.T) {
+	l := zvolOverISCSI()
+	l.Store.Backend.ZFS.Properties = map[string]string{"compression": "off", "sync": "standard"}
+	l.Class.Overrides = &v1alpha1.Overrides{
+		Backend:  &v1alpha1.BackendOverrides{ZFS: &v1alpha1.ZFSOverrides{Properties: map[string]string{"compression": "lz4"}}},
+		Protocol: &v1alpha1.ProtocolOverrides{ISCSI: &v1alpha1.ISCSITunables{LoginTimeout: ptr(int32(20)), NoopOutTimeout: ptr(int32(7))}},
+	}
+	l.VolumeDocs = Documents{
+		Backend:  "zfs: {properties: {compression: on, volblocksize: 16k, sync: null}}",
+		Protocol: "iscsi: {loginTimeout: 30, noopOutInterval: 0, replacementTimeout: null}",
+	}
+	got, err := Resolve(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := v1alpha1.Resolved{
+		Backend: v1alpha1.Backend{ZFS: &v1alpha1.ZFSBackend{Pool: "tank", ParentDataset: "k8s", Properties: map[string]string{
+			"compression": "on", "sync": "standard", "volblocksize": "16k",
+		}}},
+		Protocol: v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{Port: 3260, ISCSITunables: v1alpha1.ISCSITunables{
+			LoginTimeout: ptr(int32(30)), NoopOutInterval: ptr(int32(0)), NoopOutTimeout: ptr(int32(7)),
+		}}},
+		Filesystem: &v1alpha1.Filesystem{FSType: "ext4"},
+	}
+	if diff := cmp.Diff(want, got.Resolved); diff != "" {
+		t.Errorf("Resolve (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"compression": "off", "sync": "standard"}, l.Store.Backend.ZFS.Properties); diff != "" {
+		t.Errorf("Resolve changed the store (-want +got):\n%s", diff)
+	}
+}
+
+// TestResolve_everything: one answer names every fault of a request.
+func TestResolve_everything(t *testing.T) {
+	l := lvmOverNVMe()
+	l.VolumeDocs = Documents{
+		Backend:    "lvm: {provisioningMode: thick, thinPool: x}",
+		Protocol:   "nvmeofTcp: {acl: true, maxQueueSize: 8, speed: 1}",
+		Filesystem: "{fsType: zfs, mkfsOptions: [1]}",
+	}
+	_, err := Resolve(l)
+	for _, want := range []string{
+		"7 settings are refused: (1) ", "lvm.provisioningMode is not supported (got thick)", "lvm.thinPool is structural", "nvmeofTcp.acl is structural",
+		"nvmeofTcp.maxQueueSize is out of range (got 8)", "nvmeofTcp.speed is an unknown field", "fsType is not supported (got zfs)",
+		"mkfsOptions[0] must be text (got 1); put it in quotes",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Resolve = %v, want %q", err, want)
+		}
 	}
 }
 
@@ -148,14 +192,18 @@ func TestCompatible(t *testing.T) {
 	protocols := map[string]v1alpha1.Protocol{
 		"nvmeof-tcp": {NVMeOFTCP: &v1alpha1.NVMeOFTCP{}}, "iscsi": {ISCSI: &v1alpha1.ISCSI{}}, "nfs": {NFS: &v1alpha1.NFS{}},
 	}
-	fits := map[string]bool{
-		"zfs-zvol nvmeof-tcp": true, "zfs-zvol iscsi": true, "lvm-lv nvmeof-tcp": true, "lvm-lv iscsi": true, "zfs-dataset nfs": true,
+	fits := map[string]bool{ // the table of api.md 1
+		"default zfs-zvol nvmeof-tcp": true, "default zfs-zvol iscsi": true, "default lvm-lv nvmeof-tcp": true, "default lvm-lv iscsi": true,
+		"default zfs-dataset nfs": true, "files zfs-dataset nfs": true, "files directory nfs": true,
 	}
-	for backend, b := range backends {
-		for protocol, p := range protocols {
-			pair := string(backend) + " " + protocol
-			if err := Compatible("", b, p); (err == nil) != fits[pair] || (err != nil && !errors.Is(err, storage.ErrPrecondition)) {
-				t.Errorf("Compatible(%s) = %v, want fitting %t", pair, err, fits[pair])
+	for identity, name := range map[string]string{"default": v1alpha1.DriverName, "files": v1alpha1.FileDriverName} {
+		for backend, b := range backends {
+			for protocol, p := range protocols {
+				triple := identity + " " + string(backend) + " " + protocol
+				err := Compatible(name, b, p)
+				if (err == nil) != fits[triple] || (err != nil && (!errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "incompatible"))) {
+					t.Errorf("Compatible(%s) = %v, want fitting %t", triple, err, fits[triple])
+				}
 			}
 		}
 	}
