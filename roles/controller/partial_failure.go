@@ -29,7 +29,7 @@ func (s *Server) stopped(ctx context.Context, v *v1alpha1.PillarVolumeState, ope
 	defer cancel()
 	attempt := v.Status.PublicationGeneration
 	_, err := s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
-		if sameAttempt(now, attempt) != nil {
+		if sameAttempt(now, attempt) != nil || ledger.Phase(now) != ledger.Phase(v) {
 			return false, nil // the record is about something newer
 		}
 		return note(now, operation, csiserve.CodeOf(why).String(), why.Error()), nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,13 +31,16 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // rival answers a second controller on the same API server and agent, with connections of
-// its own. before runs ahead of each of its requests to the API server.
-func (b *bench) rival(before func(*http.Request)) *bench {
+// its own. before runs ahead of each of its requests to the API server; its error is the
+// answer, and the request is lost.
+func (b *bench) rival(before func(*http.Request) error) *bench {
 	b.t.Helper()
 	cfg := rest.CopyConfig(b.cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
-			before(req)
+			if err := before(req); err != nil {
+				return nil, err
+			}
 			return next.RoundTrip(req)
 		})
 	})
@@ -105,7 +109,7 @@ func grow(bytes int64) move {
 func (b *bench) persist(v lived, m move) {
 	b.t.Helper()
 	var err error
-	for range 50 {
+	for range 500 {
 		if err = m(b, v); err == nil {
 			return
 		}
@@ -151,7 +155,7 @@ func TestRace(t *testing.T) {
 			b := newBench(t)
 			w := b.watch()
 			w.pause = 4 * time.Millisecond
-			rival := b.rival(func(*http.Request) { time.Sleep(rand.N(4 * time.Millisecond)) })
+			rival := b.rival(func(*http.Request) error { time.Sleep(rand.N(4 * time.Millisecond)); return nil })
 			for n := range rounds {
 				v := b.lived("pvc-" + string(rune('a'+n)))
 				stop := b.resync(v)
@@ -253,14 +257,15 @@ func TestRace_lateRevoke(t *testing.T) {
 	b.persist(v, create)
 	b.persist(v, publish("w1", writer))
 	arrived, gate, writes := make(chan struct{}), make(chan struct{}), 0
-	late := b.rival(func(req *http.Request) {
-		if req.Method != http.MethodPut {
-			return
+	late := b.rival(func(req *http.Request) error {
+		if req.Method == http.MethodPut {
+			writes++
 		}
-		if writes++; writes == 2 { // the first marks it revoking
+		if req.Method == http.MethodPut && writes == 2 { // the first marks it revoking
 			close(arrived)
 			<-gate
 		}
+		return nil
 	})
 	done := make(chan error)
 	go func() { done <- late.unpublish(v.id, b.name+"w1") }()
@@ -272,6 +277,29 @@ func TestRace_lateRevoke(t *testing.T) {
 	close(gate)
 	wantCode(t, "late unpublish", <-done, csiserve.Aborted, "went on from generation")
 	wantCode(t, "publish elsewhere", b.publish(v.id, "w2", writer), csiserve.FailedPrecondition, "is published to another node")
+	w.verdict()
+}
+
+// TestRace_lateFailure has one controller's export fail after another's made the volume
+// Ready: the failure is of the past and the record does not speak of it.
+func TestRace_lateFailure(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	w := b.watch()
+	v := b.lived("pvc")
+	late := b.rival(func(*http.Request) error {
+		if w.count("ExportVolume") == 1 {
+			w.losing()
+			b.persist(v, create)
+		}
+		return nil
+	})
+	w.losing("ExportVolume")
+	wantCode(t, "late create", create(late, v), csiserve.Unavailable, "on its way")
+	s := b.state(v.create.Name).Status
+	if s.Phase != v1alpha1.PhaseReady || s.PartialFailure != nil || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.Ready) {
+		t.Errorf("record = %+v, want Ready and no failure", s)
+	}
 	w.verdict()
 }
 

@@ -372,6 +372,19 @@ func lawfulNodes(before, after []v1alpha1.PublishedNode) error {
 	return nil
 }
 
+// count answers how often the RPC was asked for.
+func (w *witness) count(rpc string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, r := range w.requests {
+		if r.rpc == rpc {
+			n++
+		}
+	}
+	return n
+}
+
 // TestLawful is the witness's own test: it must see what it is there for.
 func TestLawful(t *testing.T) {
 	published := func(revoking bool) func(*v1alpha1.PillarVolumeStateStatus) {
