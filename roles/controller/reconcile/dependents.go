@@ -9,13 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
-// world is everything that can hold back a deletion, read from the API server.
+// world is what can hold back a deletion, read from the API server. The lists of users'
+// objects are short; those of volumes are read only where they matter.
 type world struct {
 	stores  v1alpha1.PillarStoreList
 	classes v1alpha1.PillarStorageClassList
@@ -25,14 +27,13 @@ type world struct {
 	claims  corev1.PersistentVolumeClaimList
 }
 
-func look(ctx context.Context, api client.Client) (*world, error) {
-	w := &world{}
-	for _, list := range []client.ObjectList{&w.stores, &w.classes, &w.states, &w.sc, &w.pvs, &w.claims} {
+func (w *world) read(ctx context.Context, api client.Client, lists ...client.ObjectList) error {
+	for _, list := range lists {
 		if err := api.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("list %T: %w", list, err)
+			return fmt.Errorf("list %T: %w", list, err)
 		}
 	}
-	return w, nil
+	return nil
 }
 
 // volume is one volume as its PV, its record, or both show it.
@@ -51,7 +52,7 @@ func (w *world) volumes() []volume {
 		byName[v.Name] = volume{v.Name, v.Spec.AgentRef, pool, w.claimClass(v.Spec.ClaimRef)}
 	}
 	for _, pv := range w.pvs.Items {
-		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != v1alpha1.DriverName {
+		if csi := pv.Spec.CSI; csi == nil || csi.Driver != v1alpha1.DriverName && csi.Driver != v1alpha1.FileDriverName {
 			continue
 		}
 		v := byName[pv.Name]
@@ -80,40 +81,46 @@ func (w *world) claimClass(ref *v1alpha1.ClaimRef) string {
 	return ""
 }
 
-// ownerOf is the PillarStorageClass a StorageClass belongs to: by owner reference, or, if
-// the StorageClass is gone, by the name a PillarStorageClass recorded (api.md 2.1).
-func (w *world) ownerOf(class string) string {
-	for _, sc := range w.sc.Items {
-		if sc.Name == class {
-			if owner := metav1.GetControllerOf(&sc); owner != nil && owner.Kind == "PillarStorageClass" {
-				return owner.Name
-			}
-			return ""
-		}
+// owners are the PillarStorageClasses a StorageClass belongs to: the one it refers to, or,
+// if the StorageClass is gone, those that recorded its name. A name merely asked for in a
+// spec is no proof (api.md 2.1).
+func (w *world) owners(class string) (owners []v1alpha1.PillarStorageClass) {
+	if class == "" {
+		return nil
 	}
+	i := slices.IndexFunc(w.sc.Items, func(sc storagev1.StorageClass) bool { return sc.Name == class })
 	for _, psc := range w.classes.Items {
-		if class != "" && psc.Status.StorageClassName == class {
-			return psc.Name
+		if i < 0 && psc.Status.StorageClassName == class || i >= 0 && owns(psc.UID, w.sc.Items[i].OwnerReferences) {
+			owners = append(owners, psc)
 		}
 	}
-	return ""
+	return owners
+}
+
+func owns(uid types.UID, refs []metav1.OwnerReference) bool {
+	return slices.ContainsFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == uid })
+}
+
+// madeBy tells whether a StorageClass is of that PillarStorageClass.
+func (w *world) madeBy(class string, psc *v1alpha1.PillarStorageClass) bool {
+	return slices.ContainsFunc(w.owners(class), func(o v1alpha1.PillarStorageClass) bool { return o.UID == psc.UID })
 }
 
 // storeOf is the store a volume was provisioned from; empty if that cannot be told.
-func (w *world) storeOf(v volume) string {
-	owner := w.ownerOf(v.class)
-	for _, psc := range w.classes.Items {
-		if owner != "" && psc.Name == owner {
-			return psc.Spec.StoreRef
+func (w *world) storeOf(v volume) (store string) {
+	for _, psc := range w.owners(v.class) {
+		if store != "" && store != psc.Spec.StoreRef {
+			return ""
 		}
+		store = psc.Spec.StoreRef
 	}
-	return ""
+	return store
 }
 
 // agentDependents lists what still needs the agent.
 func agentDependents(ctx context.Context, api client.Client, agent string) (string, error) {
-	w, err := look(ctx, api)
-	if err != nil {
+	w := &world{}
+	if err := w.read(ctx, api, &w.stores, &w.states, &w.pvs); err != nil {
 		return "", err
 	}
 	var d dependents
@@ -129,8 +136,8 @@ func agentDependents(ctx context.Context, api client.Client, agent string) (stri
 // storeDependents lists what still needs the store. A volume that cannot be attributed
 // blocks every store on its agent and pool.
 func storeDependents(ctx context.Context, api client.Client, s *v1alpha1.PillarStore) (string, error) {
-	w, err := look(ctx, api)
-	if err != nil {
+	w := &world{}
+	if err := w.read(ctx, api, &w.classes, &w.sc, &w.states, &w.pvs, &w.claims); err != nil {
 		return "", err
 	}
 	var d dependents
@@ -161,17 +168,17 @@ func protocolDependents(ctx context.Context, api client.Client, protocol string)
 
 // classDependents lists claims of the generated StorageClass and volumes made through it.
 func classDependents(ctx context.Context, api client.Client, psc *v1alpha1.PillarStorageClass) (string, error) {
-	w, err := look(ctx, api)
-	if err != nil {
+	w := &world{}
+	if err := w.read(ctx, api, &w.classes, &w.sc, &w.states, &w.pvs, &w.claims); err != nil {
 		return "", err
 	}
 	var d dependents
 	for _, c := range w.claims.Items {
 		name := c.Spec.StorageClassName
-		d.add(name != nil && w.ownerOf(*name) == psc.Name, "claim", c.Namespace+"/"+c.Name)
+		d.add(name != nil && w.madeBy(*name, psc), "claim", c.Namespace+"/"+c.Name)
 	}
 	for _, v := range w.volumes() {
-		d.add(w.ownerOf(v.class) == psc.Name, "volume", v.name)
+		d.add(w.madeBy(v.class, psc), "volume", v.name)
 	}
 	return d.String(), nil
 }
@@ -185,4 +192,10 @@ func (d *dependents) add(is bool, kind, name string) {
 	}
 }
 
-func (d dependents) String() string { return strings.Join(d, ", ") }
+func (d dependents) String() string {
+	const most = 50 // more names help nobody
+	if len(d) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(d[:most], ", "), len(d)-most)
+	}
+	return strings.Join(d, ", ")
+}

@@ -6,6 +6,7 @@
 //	store.go     is the pool there, does the layout agree, how much space is left
 //	protocol.go  who uses it, is its CHAP Secret usable
 //	class.go     the generated StorageClass
+//	initiators.go  warns about nodes that share a host NQN or an IQN
 //
 // Changes arrive by watches, that an agent came or went by its connection. What has no
 // watch, an agent's health and a Secret, is polled. Whoever is being deleted waits for its
@@ -67,6 +68,7 @@ func Setup(mgr ctrl.Manager, direct client.Client, pool *agents.Pool, namespace 
 		(&stores{k}).setup,
 		(&protocols{k}).setup,
 		(&classes{k}).setup,
+		(&initiators{k}).setup,
 	} {
 		if err := setup(mgr); err != nil {
 			return nil, err
@@ -140,7 +142,7 @@ func (s status) stood(kind string) bool {
 
 // deletionBlocked says who still needs the object.
 func (s status) deletionBlocked(dependents string) {
-	s.no(v1alpha1.Ready, v1alpha1.ReasonDeletionBlocked, "Deletion blocked: "+dependents)
+	s.no(v1alpha1.Ready, v1alpha1.ReasonDeletionBlocked, "Deletion blocked: "+dependents+"; delete these first")
 }
 
 func isTrue(conditions []metav1.Condition, kind string) bool {

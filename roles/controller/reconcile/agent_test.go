@@ -1,0 +1,105 @@
+package reconcile
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/agents"
+)
+
+// TestNodeAddress holds the address resolution of api.md 2.2.
+func TestNodeAddress(t *testing.T) {
+	addresses := []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: "n1"},
+		{Type: corev1.NodeExternalIP, Address: "203.0.113.9"},
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.5"},
+		{Type: corev1.NodeInternalIP, Address: "192.168.7.5"},
+		{Type: corev1.NodeInternalIP, Address: "fd00::5"},
+	}
+	tests := map[string]struct {
+		ref  v1alpha1.NodeRef
+		want string // address, or part of the error
+	}{
+		"first internal":    {v1alpha1.NodeRef{}, "10.0.0.5:9500"},
+		"external":          {v1alpha1.NodeRef{AddressType: "ExternalIP"}, "203.0.113.9:9500"},
+		"selected":          {v1alpha1.NodeRef{AddressSelector: "192.168.0.0/16"}, "192.168.7.5:9500"},
+		"selected IPv6":     {v1alpha1.NodeRef{AddressSelector: "fd00::/8"}, "[fd00::5]:9500"},
+		"port":              {v1alpha1.NodeRef{Port: new(int32(9501))}, "10.0.0.5:9501"},
+		"none inside":       {v1alpha1.NodeRef{AddressSelector: "172.16.0.0/12"}, `no InternalIP address inside 172.16.0.0/12 (it has Hostname n1, ExternalIP 203.0.113.9, InternalIP 10.0.0.5`},
+		"none of that type": {v1alpha1.NodeRef{AddressType: "ExternalIP", AddressSelector: "10.0.0.0/8"}, "change spec.nodeRef.addressType or spec.nodeRef.addressSelector"},
+		"no CIDR":           {v1alpha1.NodeRef{AddressSelector: "10.0.0.5"}, `spec.nodeRef.addressSelector "10.0.0.5" is no CIDR; write it like`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := nodeAddress(&tc.ref, addresses)
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, tc.want) || err == nil && got != tc.want {
+				t.Errorf("nodeAddress = %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAgents_label: the label stays until the last PillarAgent that names the node is
+// gone, also where both go at once.
+func TestAgents_label(t *testing.T) {
+	b := newBench(t)
+	r := newAgents(b.kube, &agents.Pool{})
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.name, Labels: map[string]string{"mine": "stays"}}})
+	pair := [2]*v1alpha1.PillarAgent{}
+	for i, name := range []string{b.name + "a", b.name + "b"} {
+		pair[i] = &v1alpha1.PillarAgent{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PillarAgentSpec{NodeRef: &v1alpha1.NodeRef{Name: b.name}}}
+		b.create(pair[i])
+		if err := r.protect(t.Context(), pair[i], v1alpha1.AgentFinalizer); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.resolve(t.Context(), pair[i], begin(pair[i], &pair[i].Status.Conditions)); err != nil {
+			t.Fatal(err)
+		}
+		if got := shown(pair[i].Status.Conditions, v1alpha1.AgentConnected); got != "False/AddressNotResolved" {
+			t.Errorf("AgentConnected = %s of a node without addresses", got)
+		}
+	}
+	node := &corev1.Node{}
+	if b.get(node, b.name); node.Labels[v1alpha1.AgentNodeLabel] != "true" {
+		t.Fatalf("labels = %v", node.Labels)
+	}
+	b.delete(pair[0])
+	b.finalize(r, pair[0].Name)
+	if b.get(node, b.name); node.Labels[v1alpha1.AgentNodeLabel] != "true" || !b.gone(pair[0]) {
+		t.Errorf("labels = %v while another agent names the node", node.Labels)
+	}
+	third := &v1alpha1.PillarAgent{ObjectMeta: metav1.ObjectMeta{Name: b.name + "c"}, Spec: pair[1].Spec}
+	b.create(third)
+	if err := r.protect(t.Context(), third, v1alpha1.AgentFinalizer); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{}, 2)
+	for _, pa := range []*v1alpha1.PillarAgent{pair[1], third} {
+		b.delete(pa)
+	}
+	for _, pa := range []*v1alpha1.PillarAgent{pair[1], third} {
+		go func() { defer func() { done <- struct{}{} }(); b.finalize(r, pa.Name) }()
+	}
+	<-done
+	<-done
+	if b.get(node, b.name); node.Labels[v1alpha1.AgentNodeLabel] != "" || node.Labels["mine"] != "stays" {
+		t.Errorf("labels = %v after the last agent, want only the user's", node.Labels)
+	}
+}
+
+// finalize reconciles an agent that is being deleted.
+func (b *bench) finalize(r *Agents, name string) {
+	req := b.request()
+	req.Name = name
+	if _, err := r.Reconcile(context.Background(), req); err != nil {
+		b.t.Errorf("reconcile %s: %v", name, err)
+	}
+}
