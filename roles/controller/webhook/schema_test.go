@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -34,7 +35,7 @@ func checkRules(t *testing.T, kind string, rules map[string]rule) {
 			obj := object(t, kind, r.spec)
 			err := api.Create(t.Context(), obj)
 			if err == nil {
-				t.Cleanup(func() { api.Delete(t.Context(), obj) })
+				t.Cleanup(func() { api.Delete(context.Background(), obj) })
 			}
 			if r.change != "" {
 				if err != nil {
@@ -144,7 +145,7 @@ func TestSchema_ExportSpecRepair(t *testing.T) {
 			if err := api.Create(t.Context(), obj); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { api.Delete(t.Context(), obj) })
+			t.Cleanup(func() { api.Delete(context.Background(), obj) })
 			if err := api.Status().Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Ready"}}`))); err != nil {
 				t.Fatal(err)
 			}
