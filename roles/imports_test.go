@@ -82,6 +82,7 @@ var rules = map[string]func(e edge) bool{
 // modules are the modules the product may import, and why.
 var modules = map[string]string{
 	"github.com/container-storage-interface/spec": "the CSI API",
+	"github.com/go-logr/logr":                     "the type of controller-runtime's logger",
 	"github.com/go-logr/zapr":                     "controller-runtime's log lines in our log",
 	"github.com/google/uuid":                      "parse and print UUIDs",
 	"github.com/moby/sys/mountinfo":               "parse the mount table",
