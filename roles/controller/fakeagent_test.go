@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -31,7 +32,7 @@ type fakeAgent struct {
 	volumes map[string]int64            // agent volume ID -> bytes
 	exports map[string]transport.Export // agent volume ID -> export
 	creates int                         // backends ever made
-	fail    map[string]error            // RPC -> what it answers before any effect
+	fail    map[string]error            // RPC, or agent volume ID in a reconcile -> what it answers before any effect
 	calls   []string                    // "<RPC> <generation>"
 
 	see    grpc.UnaryServerInterceptor            // not nil: sees every request, before the server runs
@@ -231,23 +232,43 @@ func (a *fakeAgent) DenyInitiator(ctx context.Context, r *agentpb.DenyInitiatorR
 	return &agentpb.DenyInitiatorResponse{}, err
 }
 
+// ReconcileState refuses single volumes while gated. A complete request opens the gate
+// unless one of its volumes fails for another reason than its token.
 func (a *fakeAgent) ReconcileState(ctx context.Context, r *agentpb.ReconcileStateRequest) (*agentpb.ReconcileStateResponse, error) {
-	resp := &agentpb.ReconcileStateResponse{}
+	a.mu.Lock()
+	a.calls = append(a.calls, fmt.Sprintf("ReconcileState complete=%t items=%d", r.Complete, len(r.Items)))
+	err := a.fail["ReconcileState"]
+	if a.gated && !r.Complete {
+		err = fmt.Errorf("export restore pending: %w", agentrpc.ErrUnavailable)
+	}
+	a.mu.Unlock()
+	if err != nil {
+		return nil, agentrpc.Status(err)
+	}
+	resp, open := &agentpb.ReconcileStateResponse{}, r.Complete
 	for _, item := range r.Items {
-		e, err := agentrpc.Export(item.VolumeId, item.Export)
-		if err == nil {
-			err = a.fenced(ctx, item.VolumeId, agentrpc.Token(item.Token), fencing.Op{Class: fencing.Grant}, func() error {
-				a.exports[item.VolumeId] = e
-				return nil
-			})
-		}
+		err := a.reconcile(ctx, item)
+		open = open && (err == nil || errors.Is(err, fencing.ErrStale))
 		resp.Results = append(resp.Results, agentrpc.Result(item.VolumeId, err))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.calls = append(a.calls, fmt.Sprintf("ReconcileState complete=%t items=%d", r.Complete, len(r.Items)))
-	a.gated = a.gated && !r.Complete
+	a.gated = a.gated && !open
 	return resp, nil
+}
+
+func (a *fakeAgent) reconcile(ctx context.Context, item *agentpb.ReconcileItem) error {
+	e, err := agentrpc.Export(item.VolumeId, item.Export)
+	if err != nil {
+		return err
+	}
+	return a.fenced(ctx, item.VolumeId, agentrpc.Token(item.Token), fencing.Op{Class: fencing.Grant}, func() error {
+		if err := a.fail[item.VolumeId]; err != nil {
+			return err
+		}
+		a.exports[item.VolumeId] = e
+		return nil
+	})
 }
 
 // have answers the agent's volumes and exports, sorted, and how many backends were made.

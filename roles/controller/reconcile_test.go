@@ -18,6 +18,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -27,7 +28,10 @@ import (
 )
 
 // runController runs the whole role until the test ends.
-func (b *bench) runController() {
+func (b *bench) runController() { b.run(b.cfg, 0) }
+
+// run is runController with a connection and a resync period of the test's own.
+func (b *bench) run(api *rest.Config, period time.Duration) {
 	b.t.Helper()
 	dir, err := os.MkdirTemp("", "csi") // socket paths are short
 	if err != nil {
@@ -35,8 +39,8 @@ func (b *bench) runController() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	cfg := Config{CSIAddress: filepath.Join(dir, "s"), Namespace: "default", LeaderElect: true, HealthAddress: "0", MetricsAddress: "0"}
-	go func() { done <- Run(ctx, b.cfg, cfg, zap.NewNop()) }()
+	cfg := Config{CSIAddress: filepath.Join(dir, "s"), Namespace: "default", LeaderElect: true, HealthAddress: "0", MetricsAddress: "0", period: period}
+	go func() { done <- Run(ctx, api, cfg, zap.NewNop()) }()
 	b.t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

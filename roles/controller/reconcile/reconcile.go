@@ -18,6 +18,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -57,11 +58,17 @@ type kube struct {
 	namespace string // pillar's own
 }
 
-// Setup adds every reconciler to the manager. direct reads the API server itself;
-// namespace is where pillar is installed.
-func Setup(mgr ctrl.Manager, direct client.Client, pool *agents.Pool, namespace string) (*Agents, error) {
-	k := kube{mgr.GetClient(), direct, mgr.GetEventRecorder("pillar-csi"), namespace}
+// Config of the reconcilers.
+type Config struct {
+	Namespace string        // where pillar is installed
+	Period    time.Duration // between two passes over all exports; 0: 30 s
+}
+
+// Setup adds every reconciler to the manager. direct reads the API server itself.
+func Setup(mgr ctrl.Manager, direct client.Client, pool *agents.Pool, cfg Config) (*Agents, error) {
+	k := kube{mgr.GetClient(), direct, mgr.GetEventRecorder("pillar-csi"), cfg.Namespace}
 	a := newAgents(k, pool)
+	a.exports.period = cmp.Or(cfg.Period, poll)
 	for _, setup := range []func(ctrl.Manager) error{
 		a.setup,
 		a.exports.setup,
