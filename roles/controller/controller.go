@@ -38,6 +38,7 @@ import (
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/agents"
 	"github.com/pillar-csi/pillar/roles/controller/reconcile"
+	"github.com/pillar-csi/pillar/roles/controller/webhook"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 	"github.com/pillar-csi/pillar/roles/telemetry"
 )
@@ -52,6 +53,7 @@ type Config struct {
 	LeaderElect    bool
 	HealthAddress  string
 	MetricsAddress string
+	Webhook        webhook.Config // its Namespace is the one above
 	LogLevel       string
 
 	period time.Duration // between two passes over all exports; 0: 30 s. Tests are impatient
@@ -82,6 +84,9 @@ func Command() *cobra.Command {
 	f.BoolVar(&cfg.LeaderElect, "leader-elect", false, "reconcile only while holding the lease "+leaseName)
 	f.StringVar(&cfg.HealthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz")
 	f.StringVar(&cfg.MetricsAddress, "metrics-address", ":8080", "address of /metrics, or 0 for none")
+	f.IntVar(&cfg.Webhook.Port, "webhook-port", 0, "port of the admission webhooks; 0 serves none")
+	f.StringVar(&cfg.Webhook.Name, "webhook-name", "pillar-csi", "name of both webhook configurations; NAME-webhook is the Service, NAME-webhook-cert the Secret")
+	f.StringVar(&cfg.Webhook.CertDir, "webhook-cert-dir", "", "folder with tls.crt and tls.key of another issuer, who also writes caBundle; empty: the controller keeps a CA of its own")
 	f.StringVar(&cfg.LogLevel, "zap-log-level", "info", "debug, info, warn or error")
 	return cmd
 }
@@ -114,6 +119,10 @@ func Run(ctx context.Context, cfg *rest.Config, c Config, logger *zap.Logger) er
 	server := NewServer(direct, c.Namespace, pool, reconcilers.Kick, logger.Named("csi"))
 	if err := reconcile.SetupReaper(mgr, direct, server.Reap); err != nil {
 		return fmt.Errorf("set up reaper: %w", err)
+	}
+	c.Webhook.Namespace = c.Namespace
+	if err := webhook.Setup(mgr, direct, c.Webhook); err != nil {
+		return fmt.Errorf("set up webhooks: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return mgr.Start(ctx) })
