@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,27 +28,34 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// runController runs the whole role until the test ends.
-func (b *bench) runController() { b.run(b.cfg, 0) }
+// runController runs the whole role until the test ends, or until stop.
+func (b *bench) runController() (stop func()) { return b.run(b.cfg, 0) }
 
 // run is runController with a connection and a resync period of the test's own.
-func (b *bench) run(api *rest.Config, period time.Duration) {
+func (b *bench) run(api *rest.Config, period time.Duration) (stop func()) {
+	return b.runAs(api, Config{Namespace: "default", period: period})
+}
+
+// runAs is runController with a connection and settings of the test's own.
+func (b *bench) runAs(api *rest.Config, cfg Config) (stop func()) {
 	b.t.Helper()
 	dir, err := os.MkdirTemp("", "csi") // socket paths are short
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	cfg := Config{CSIAddress: filepath.Join(dir, "s"), Namespace: "default", LeaderElect: true, HealthAddress: "0", MetricsAddress: "0", period: period}
+	cfg.CSIAddress, cfg.LeaderElect, cfg.HealthAddress, cfg.MetricsAddress = filepath.Join(dir, "s"), true, "0", "0"
 	go func() { done <- Run(ctx, api, cfg, zap.NewNop()) }()
-	b.t.Cleanup(func() {
-		stop()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if err := <-done; err != nil {
 			b.t.Errorf("Run: %v", err)
 		}
 		os.RemoveAll(dir)
 	})
+	b.t.Cleanup(stop)
+	return stop
 }
 
 // eventually reads obj until ok says nothing is missing, or fails with what was.
