@@ -85,6 +85,9 @@ type bench struct {
 	api   client.Client
 	agent *fakeAgent
 	name  string // of agent, store, protocol and class
+
+	volume  string // what a row of a code table is about
+	spoiled bool   // an object of the samples is not what it was
 }
 
 func newBench(t *testing.T) *bench {

@@ -16,20 +16,20 @@ import (
 )
 
 // adoptedRecord writes the record of an adopted logical volume.
-func (b *bench) adoptedRecord(name string, acquired bool) string {
+func (b *bench) adoptedRecord(acquired bool) string {
 	const uuid = "AbCdEf-0123-4567-89ab-cdef-0123-456789"
 	v := &v1alpha1.PillarVolumeState{
-		ObjectMeta: metav1.ObjectMeta{Name: b.name + name},
+		ObjectMeta: metav1.ObjectMeta{Name: b.name + b.volume},
 		Spec: v1alpha1.PillarVolumeStateSpec{
-			VolumeID: b.name + "/nvmeof-tcp/lvm-lv/vg0/Data_1", AgentVolumeID: "vg0/Data_1",
+			VolumeID: b.name + "/nvmeof-tcp/lvm-lv/vg0/Data_" + b.volume, AgentVolumeID: "vg0/Data_" + b.volume,
 			AgentRef: b.name, BackendType: "lvm-lv", ProtocolType: "nvmeof-tcp",
 			LVMSource: &v1alpha1.LVMSource{
-				VolumeGroup: "vg0", LogicalVolume: "Data_1", VolumeGroupUUID: uuid, LogicalVolumeUUID: uuid, PreserveOriginal: true,
+				VolumeGroup: "vg0", LogicalVolume: "Data_" + b.volume, VolumeGroupUUID: uuid, LogicalVolumeUUID: uuid, PreserveOriginal: true,
 			},
 		},
 	}
 	b.create(v)
-	b.edit(name, func(s *v1alpha1.PillarVolumeStateStatus) {
+	b.edit(func(s *v1alpha1.PillarVolumeStateStatus) {
 		s.Phase, s.ImportAcquired = v1alpha1.PhaseReady, acquired
 		s.ExportSpec = &v1alpha1.ExportSpec{BindAddress: "127.0.0.1"}
 	})
@@ -39,7 +39,7 @@ func (b *bench) adoptedRecord(name string, acquired bool) string {
 // second makes a store, a protocol and their class beside the bench's own and answers
 // their name.
 func (b *bench) second(p v1alpha1.Protocol, backend v1alpha1.Backend) string {
-	meta := metav1.ObjectMeta{Name: b.name + "-other"}
+	meta := metav1.ObjectMeta{Name: b.name + b.volume + "-other"}
 	b.create(&v1alpha1.PillarProtocol{ObjectMeta: meta, Spec: v1alpha1.PillarProtocolSpec{Protocol: p}})
 	b.create(&v1alpha1.PillarStore{ObjectMeta: meta, Spec: v1alpha1.PillarStoreSpec{AgentRef: b.name, Backend: backend}})
 	b.create(&v1alpha1.PillarStorageClass{ObjectMeta: meta, Spec: v1alpha1.PillarStorageClassSpec{StoreRef: meta.Name, ProtocolRef: meta.Name}})
@@ -50,7 +50,7 @@ var vg0 = v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg0"}}
 
 // of asks for a volume of another class.
 func (b *bench) of(class string, caps ...*csi.VolumeCapability) error {
-	req := b.createRequest("v")
+	req := b.createRequest(b.volume)
 	req.Parameters = map[string]string{v1alpha1.StorageClassKey: class}
 	if len(caps) > 0 {
 		req.VolumeCapabilities = caps
@@ -63,9 +63,9 @@ func (b *bench) of(class string, caps ...*csi.VolumeCapability) error {
 func withSecret(data map[string]string) func(b *bench) error {
 	return func(b *bench) error {
 		if data != nil {
-			b.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: b.name}, StringData: data})
+			b.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: b.name + b.volume}, StringData: data})
 		}
-		auth := &v1alpha1.ISCSIAuth{Method: v1alpha1.AuthCHAP, SecretRef: &v1alpha1.SecretRef{Name: b.name}}
+		auth := &v1alpha1.ISCSIAuth{Method: v1alpha1.AuthCHAP, SecretRef: &v1alpha1.SecretRef{Name: b.name + b.volume}}
 		return b.of(b.second(v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{ACL: true, Auth: auth}}, vg0))
 	}
 }
@@ -89,6 +89,7 @@ func incompatible(b *bench) error {
 
 // address sets what the agent's address resolved to.
 func (b *bench) address(resolved string) {
+	b.spoiled = true
 	pa := &v1alpha1.PillarAgent{ObjectMeta: b.named()}
 	if err := b.api.Get(b.t.Context(), client.ObjectKeyFromObject(pa), pa); err != nil {
 		b.t.Fatal(err)
@@ -101,6 +102,7 @@ func (b *bench) address(resolved string) {
 
 // layoutMismatch asks for a volume of a store the reconciler found elsewhere.
 func layoutMismatch(b *bench) error {
+	b.spoiled = true
 	store := &v1alpha1.PillarStore{ObjectMeta: b.named()}
 	if err := b.api.Get(b.t.Context(), client.ObjectKeyFromObject(store), store); err != nil {
 		b.t.Fatal(err)
@@ -131,7 +133,7 @@ func forClaim(r *csi.CreateVolumeRequest, claim string) {
 
 // otherClaim makes a claim's volume again after the claim was made anew under its name.
 func otherClaim(b *bench) error {
-	req := b.createRequest("v")
+	req := b.createRequest(b.volume)
 	forClaim(req, "again-"+b.name)
 	first := b.claim("again-"+b.name, nil)
 	if _, err := b.CreateVolume(b.t.Context(), req); err != nil {
@@ -150,7 +152,7 @@ func otherClaim(b *bench) error {
 // resized asks for a volume that is there, with another size.
 func resized(required, limit int64) func(b *bench) error {
 	return asked(func(b *bench, r *csi.CreateVolumeRequest) {
-		b.made("v")
+		b.made(b.volume)
 		r.CapacityRange = &csi.CapacityRange{RequiredBytes: required, LimitBytes: limit}
 	})
 }
@@ -160,7 +162,7 @@ func changedUnder(b *bench) error {
 	b.agent.set(func(a *fakeAgent) {
 		a.see = func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if _, ok := req.(*agentpb.CreateVolumeRequest); ok {
-				v := b.state(b.name + "v")
+				v := b.state(b.name + b.volume)
 				v.Finalizers = nil
 				if err := b.api.Update(ctx, v); err != nil {
 					return nil, err

@@ -25,15 +25,22 @@ type refusal struct {
 	fragment string
 }
 
-// run asks every row on a bench of its own, so that what one does to the agent or the
-// objects is no other's business.
+// run asks the rows one after the other, each about a volume of its own. A row that
+// spoiled what the others need is the last one of its bench.
 func run(t *testing.T, call string, rows map[string]refusal) {
 	t.Helper()
 	t.Parallel()
+	var b *bench
+	asked := 0
 	for name, row := range rows {
+		if b == nil || b.spoiled {
+			b = newBench(t)
+		}
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			wantCode(t, call, row.ask(newBench(t)), row.code, row.fragment)
+			asked++
+			b.t, b.volume = t, fmt.Sprintf("v%d", asked)
+			b.agent.set(func(a *fakeAgent) { a.fail, a.see = map[string]error{}, nil })
+			wantCode(t, call, row.ask(b), row.code, row.fragment)
 		})
 	}
 }
@@ -41,7 +48,7 @@ func run(t *testing.T, call string, rows map[string]refusal) {
 // asked sends a CreateVolume that differs from a good one by change.
 func asked(change func(b *bench, r *csi.CreateVolumeRequest)) func(b *bench) error {
 	return func(b *bench) error {
-		req := b.createRequest("v")
+		req := b.createRequest(b.volume)
 		change(b, req)
 		_, err := b.CreateVolume(b.t.Context(), req)
 		return err
@@ -57,9 +64,10 @@ func (b *bench) failing(rpc string, err error) {
 	b.agent.set(func(a *fakeAgent) { a.fail[rpc] = err })
 }
 
-// drop deletes an object and whatever holds it.
+// drop deletes an object of the bench.
 func (b *bench) drop(obj client.Object) {
 	b.t.Helper()
+	b.spoiled = true
 	if err := b.api.Delete(b.t.Context(), obj); err != nil {
 		b.t.Fatalf("delete %T: %v", obj, err)
 	}
@@ -69,10 +77,10 @@ func (b *bench) named() metav1.ObjectMeta { return metav1.ObjectMeta{Name: b.nam
 
 func (b *bench) withoutAgent() { b.drop(&v1alpha1.PillarAgent{ObjectMeta: b.named()}) }
 
-// edit changes the status of the volume's record behind the server's back.
-func (b *bench) edit(volume string, change func(s *v1alpha1.PillarVolumeStateStatus)) {
+// edit changes the status of the row's record behind the server's back.
+func (b *bench) edit(change func(s *v1alpha1.PillarVolumeStateStatus)) {
 	b.t.Helper()
-	v := b.state(b.name + volume)
+	v := b.state(b.name + b.volume)
 	change(&v.Status)
 	if err := b.api.Status().Update(b.t.Context(), v); err != nil {
 		b.t.Fatal(err)
@@ -129,7 +137,7 @@ func TestCodes_CreateVolume_agent(t *testing.T) {
 	conflict := fmt.Errorf("%w: param_inline_data_size is 8192, asked for 4096", transport.ErrPrecondition)
 	pending := fmt.Errorf("export restore pending: %w", agentrpc.ErrUnavailable)
 	run(t, "CreateVolume", map[string]refusal{
-		"B-74 nobody listens":           {asked(func(b *bench, _ *csi.CreateVolumeRequest) { b.agent.stop() }), csiserve.Unavailable, "check health"},
+		"B-74 nobody listens":           {asked(func(b *bench, _ *csi.CreateVolumeRequest) { b.spoiled = true; b.agent.stop() }), csiserve.Unavailable, "check health"},
 		"B-74 draining":                 {failing("HealthCheck", agentrpc.ErrUnavailable), csiserve.Unavailable, "check health"},
 		"B-83 deadline":                 {failing("CreateVolume", context.DeadlineExceeded), csiserve.CodeOf(context.DeadlineExceeded), "create volume"},
 		"B-162 mark unreadable":         {failing("CreateVolume", fencing.ErrMark), csiserve.Internal, "create volume"},
@@ -150,7 +158,7 @@ func TestCodes_CreateVolume_objects(t *testing.T) {
 		return asked(func(b *bench, _ *csi.CreateVolumeRequest) { b.drop(obj(b)) })
 	}
 	found := func(edit func(s *v1alpha1.PillarVolumeStateStatus)) func(b *bench) error {
-		return asked(func(b *bench, _ *csi.CreateVolumeRequest) { b.made("v"); b.edit("v", edit) })
+		return asked(func(b *bench, _ *csi.CreateVolumeRequest) { b.made(b.volume); b.edit(edit) })
 	}
 	rwx := csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
 	run(t, "CreateVolume", map[string]refusal{
