@@ -62,9 +62,6 @@ func (tr *traffic) take(fragments ...string) []string {
 // never is a period no test lives to see: what is sent then was not sent by a pass.
 const never = time.Hour
 
-// passing has the controller check all exports each period.
-func passing(period time.Duration) Config { return Config{Namespace: "default", period: period} }
-
 // exported makes n Ready volumes as if they had been there for long: records alone.
 func (b *bench) exported(n int) []*v1alpha1.PillarVolumeState {
 	b.t.Helper()
@@ -153,7 +150,7 @@ func TestResync_steady(t *testing.T) {
 	const volumes, period = 120, time.Second
 	all := b.exported(volumes)
 	tr := &traffic{}
-	b.run(tr.wrap(b.cfg), passing(period))
+	b.run(tr.wrap(b.cfg), period)
 	for _, v := range all {
 		b.wantReconciled(v, "Reconciled", "")
 	}
@@ -175,7 +172,7 @@ func TestResync_steady(t *testing.T) {
 func TestResync_change(t *testing.T) {
 	b := newBench(t)
 	all := b.exported(20)
-	b.run(b.cfg, passing(never))
+	b.run(b.cfg, never)
 	v := all[7]
 	b.wantReconciled(v, "Reconciled", "")
 	b.agent.take()
@@ -203,7 +200,7 @@ func TestResync_fails(t *testing.T) {
 	all := b.exported(3)
 	bad, good := all[1], all[2]
 	b.agent.set(func(a *fakeAgent) { a.fail[bad.Spec.AgentVolumeID] = fmt.Errorf("device: %w", storage.ErrNotFound) })
-	b.run(b.cfg, passing(never))
+	b.run(b.cfg, never)
 	b.wantReconciled(bad, "ReconcileFailed", "device")
 	b.wantReconciled(good, "Reconciled", "")
 	b.agent.take()
@@ -243,7 +240,7 @@ func TestResync_stale(t *testing.T) {
 	if err := b.agent.fenced(t.Context(), v.Spec.AgentVolumeID, ahead, fencing.Op{Class: fencing.Grant}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	b.run(b.cfg, passing(never))
+	b.run(b.cfg, never)
 	b.wantReconciled(v, "StaleGeneration", "")
 	b.change(v, func(s *v1alpha1.PillarVolumeStateStatus) { s.PublicationGeneration = 6 })
 	b.wantReconciled(v, "Reconciled", "")
@@ -258,7 +255,7 @@ func TestResync_skips(t *testing.T) {
 	b.change(all[1], func(s *v1alpha1.PillarVolumeStateStatus) { s.Phase = v1alpha1.PhaseRecoveryPending })
 	b.change(all[2], func(s *v1alpha1.PillarVolumeStateStatus) { s.Phase = v1alpha1.PhaseProvisioning })
 	b.change(all[3], func(s *v1alpha1.PillarVolumeStateStatus) { s.Phase = v1alpha1.PhaseCreatePartial })
-	b.run(b.cfg, passing(never))
+	b.run(b.cfg, never)
 	b.wantReconciled(all[3], "Reconciled", "")
 	if _, exports, _ := b.agent.have(); len(exports) != 1 {
 		t.Errorf("exports = %v, want the partial one alone", exports)
@@ -273,7 +270,7 @@ func TestResync_specMissing(t *testing.T) {
 	v := b.exported(1)[0]
 	b.change(v, func(s *v1alpha1.PillarVolumeStateStatus) { s.ExportSpec = nil })
 	b.agent.set(func(a *fakeAgent) { a.gated = true })
-	b.run(b.cfg, passing(time.Second))
+	b.run(b.cfg, time.Second)
 	b.wantReconciled(v, "ExportSpecMissing", "bindAddress, port and aclEnabled")
 	b.serving()
 	for _, call := range b.agent.take() {
@@ -315,7 +312,7 @@ func TestResync_chap(t *testing.T) {
 	if err := b.api.Status().Update(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	b.run(b.cfg, passing(time.Second))
+	b.run(b.cfg, time.Second)
 	b.wantReconciled(v, "ReconcileFailed", `Secret "default/`+b.name+`chap" does not exist`)
 	b.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: b.name + "chap"},
@@ -366,7 +363,7 @@ func TestResync_late(t *testing.T) {
 func TestResync_oneContent(t *testing.T) {
 	b := newBench(t)
 	w := b.watch()
-	b.run(b.cfg, passing(50*time.Millisecond))
+	b.run(b.cfg, 50*time.Millisecond)
 	b.serving()
 	var group errgroup.Group
 	for n := range 2 {
@@ -393,7 +390,7 @@ func TestResync_lost(t *testing.T) {
 	const volumes = 120
 	all := b.exported(volumes)
 	tr := &traffic{}
-	b.run(tr.wrap(b.cfg), passing(never))
+	b.run(tr.wrap(b.cfg), never)
 	for _, v := range all {
 		b.wantReconciled(v, "Reconciled", "")
 	}
