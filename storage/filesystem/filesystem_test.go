@@ -82,6 +82,7 @@ func TestTools_Prepare(t *testing.T) {
 		"blank, ext4":        {nil, Want{Type: "ext4", Format: true}, mkfs{mark: ext4Mark}, []string{"mkfs.ext4", "-F", "-m0"}, nil},
 		"blank, xfs":         {nil, Want{Type: "xfs", Format: true}, mkfs{mark: xfsMark}, []string{"mkfs.xfs", "-i", "nrext64=0,sparse=1", "-m", "bigtime=1,crc=1,rmapbt=0"}, nil},
 		"user options last":  {nil, Want{Type: "ext4", Format: true, Options: []string{"-m", "5"}}, mkfs{mark: ext4Mark}, []string{"mkfs.ext4", "-F", "-m0", "-m", "5"}, nil},
+		"force given once":   {nil, Want{Type: "ext4", Format: true, Options: []string{"-F", "-q", "-F"}}, mkfs{mark: ext4Mark}, []string{"mkfs.ext4", "-F", "-m0", "-q"}, nil},
 		"already there":      {ext4Mark, Want{Type: "ext4", Format: true}, mkfs{}, nil, nil},
 		"another filesystem": {xfsMark, Want{Type: "ext4", Format: true}, mkfs{}, nil, storage.ErrPrecondition},
 		"a partition table":  {map[int64]string{450: "\x83", 510: "\x55\xaa"}, Want{Type: "ext4", Format: true}, mkfs{}, nil, storage.ErrPrecondition},
