@@ -60,37 +60,6 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolve_filesystem(t *testing.T) {
-	handwritten := func(l *Layers) { l.Class = nil }
-	tests := map[string]struct {
-		change func(*Layers)
-		want   string
-	}{
-		"nothing said":                       {func(*Layers) {}, "ext4"},
-		"class beats its own copy":           {func(l *Layers) { l.Class.Filesystem = &v1alpha1.Filesystem{FSType: "xfs"}; l.FSType = "ext4" }, "xfs"},
-		"claim beats class":                  {func(l *Layers) { l.VolumeDocs.Filesystem = "fsType: xfs" }, "xfs"},
-		"hand-written parameter":             {func(l *Layers) { handwritten(l); l.FSType = "xfs" }, "xfs"},
-		"hand-written document":              {func(l *Layers) { handwritten(l); l.ClassDocs.Filesystem = "fsType: xfs" }, "xfs"},
-		"hand-written document without type": {func(l *Layers) { handwritten(l); l.FSType = "xfs"; l.ClassDocs.Filesystem = "periodicTrim: true" }, "xfs"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			l := lvmOverNVMe()
-			test.change(&l)
-			p, err := Resolve(l)
-			if err != nil || p.Resolved.Filesystem.FSType != test.want {
-				t.Errorf("Resolve = %+v, %v, want fsType %s", p.Resolved.Filesystem, err, test.want)
-			}
-		})
-	}
-	l := lvmOverNVMe()
-	l.Block = true
-	l.Class.Filesystem = &v1alpha1.Filesystem{FSType: "xfs"}
-	if p, err := Resolve(l); err != nil || p.Resolved.Filesystem != nil {
-		t.Errorf("Resolve of raw block = %+v, %v, want no filesystem", p.Resolved.Filesystem, err)
-	}
-}
-
 // nfsDatasets is a dynamic NFS volume.
 func nfsDatasets() Layers {
 	l := lvmOverNVMe()
