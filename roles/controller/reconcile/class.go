@@ -96,7 +96,7 @@ func (r *classes) unused(ctx context.Context, psc *v1alpha1.PillarStorageClass) 
 }
 
 // references sets StoreReady, ProtocolValid and Compatible, and answers the protocol if
-// the pair fits.
+// everything fits. The webhook could not check a class that came before what it names.
 func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageClass, s status) (*v1alpha1.PillarProtocol, error) {
 	store, err := r.store(ctx, psc.Spec.StoreRef, s)
 	if err != nil {
@@ -110,8 +110,8 @@ func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageCla
 		meta.RemoveStatusCondition(s.conditions, v1alpha1.Compatible)
 		return nil, nil
 	}
-	if err := settings.Compatible(psc.Spec.CSIDriver, store.Spec.Backend, protocol.Spec.Protocol); err != nil {
-		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, err.Error())
+	if bad := settings.CheckClass(psc.Spec, &store.Spec, &protocol.Spec); len(bad) > 0 {
+		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, bad.Error())
 		return nil, nil
 	}
 	s.yes(v1alpha1.Compatible, v1alpha1.ReasonCompatible, fmt.Sprintf("%s fits %s",

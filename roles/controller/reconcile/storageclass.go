@@ -19,11 +19,11 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/chap"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
-// Parameters of other prefixes that a generated StorageClass holds (api.md 2.5).
+// Where the node finds CHAP credentials (api.md 2.5).
 const (
-	fstypeParameter         = "csi.storage.k8s.io/fstype" // the provisioner makes it the capability's fs_type
 	stageSecretParameter    = "csi.storage.k8s.io/node-stage-secret-name"
 	stageNamespaceParameter = "csi.storage.k8s.io/node-stage-secret-namespace"
 )
@@ -46,7 +46,7 @@ func desiredClass(psc *v1alpha1.PillarStorageClass, protocol v1alpha1.Protocol, 
 		expansion = new(psc.Spec.CSIDriver == v1alpha1.DriverName)
 	}
 	fstype, options := classFilesystem(psc, protocol)
-	parameters := map[string]string{v1alpha1.StorageClassKey: psc.Name, fstypeParameter: fstype}
+	parameters := map[string]string{v1alpha1.StorageClassKey: psc.Name, settings.FSTypeKey: fstype}
 	if method, secret := chap.Of(protocol); method != v1alpha1.AuthNone {
 		parameters[stageSecretParameter], parameters[stageNamespaceParameter] = secret, namespace
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
 // classBench has a class whose store and protocol are Ready, and the reconciler of it.
@@ -68,9 +69,9 @@ func TestClasses_parameters(t *testing.T) {
 		fs       *v1alpha1.Filesystem
 		want     map[string]string
 	}{
-		"default": {nil, nil, map[string]string{fstypeParameter: "ext4"}},
-		"xfs":     {nil, &v1alpha1.Filesystem{FSType: "xfs", MountOptions: &[]string{"noatime"}}, map[string]string{fstypeParameter: "xfs"}},
-		"CHAP":    {chapped, nil, map[string]string{fstypeParameter: "ext4", stageSecretParameter: "chap", stageNamespaceParameter: "default"}},
+		"default": {nil, nil, map[string]string{settings.FSTypeKey: "ext4"}},
+		"xfs":     {nil, &v1alpha1.Filesystem{FSType: "xfs", MountOptions: &[]string{"noatime"}}, map[string]string{settings.FSTypeKey: "xfs"}},
+		"CHAP":    {chapped, nil, map[string]string{settings.FSTypeKey: "ext4", stageSecretParameter: "chap", stageNamespaceParameter: "default"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
