@@ -32,6 +32,7 @@ type witness struct {
 
 	mu       sync.Mutex
 	versions map[string][]*v1alpha1.PillarVolumeState // by UID, in the order they were written
+	lives    []string                                 // UIDs in the order they began
 	removed  map[string]bool                          // by UID
 	requests []request
 	lose     func(rpc string) bool // not nil: the answer is Unavailable, the request still on its way
@@ -96,6 +97,9 @@ func (b *bench) watch() *witness {
 func (w *witness) version(v *v1alpha1.PillarVolumeState, removed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.versions[string(v.UID)] == nil {
+		w.lives = append(w.lives, string(v.UID))
+	}
 	w.versions[string(v.UID)] = append(w.versions[string(v.UID)], v)
 	w.removed[string(v.UID)] = removed
 }
