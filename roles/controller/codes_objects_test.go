@@ -12,7 +12,9 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
+	"github.com/pillar-csi/pillar/transport"
 )
 
 // adoptedRecord writes the record of an adopted logical volume.
@@ -179,4 +181,14 @@ func changedUnder(b *bench) error {
 		}
 	})
 	return asked(func(*bench, *csi.CreateVolumeRequest) {})(b)
+}
+
+// refuseInitiator has the agent refuse to revoke one initiator.
+func refuseInitiator(id string) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if r, ok := req.(*agentpb.DenyInitiatorRequest); ok && r.InitiatorId == id {
+			return nil, agentrpc.Status(transport.ErrInvalid)
+		}
+		return handler(ctx, req)
+	}
 }

@@ -130,6 +130,12 @@ func (a *fakeAgent) GetCapabilities(context.Context, *agentpb.GetCapabilitiesReq
 	}, nil
 }
 
+func (a *fakeAgent) GetCapacity(context.Context, *agentpb.GetCapacityRequest) (*agentpb.GetCapacityResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &agentpb.GetCapacityResponse{TotalBytes: 10 << 30, AvailableBytes: 8 << 30}, agentrpc.Status(a.fail["GetCapacity"])
+}
+
 func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeRequest) (*agentpb.CreateVolumeResponse, error) {
 	spec, err := agentrpc.Spec(r)
 	if err != nil {

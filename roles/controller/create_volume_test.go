@@ -1,0 +1,162 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/agentpb"
+	"github.com/pillar-csi/pillar/roles/csiserve"
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// TestServer_CreateVolume_says holds what `kubectl describe pvst` shows of a create that
+// stopped, and that a failure that repeats is written once, under no generation of its own
+// (B-53, B-58).
+func TestServer_CreateVolume_says(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		rpc                  string
+		err                  error
+		reason, ready        string
+		backend              bool
+		generation, attempts int64 // after the first attempt; added by each further one
+	}{
+		"no space":      {"CreateVolume", storage.ErrNoSpace, "ResourceExhausted", "CreateVolumeFailed", false, 1, 1},
+		"a broken port": {"ExportVolume", errors.New("configfs is gone"), "Internal", "ExportVolumeFailed", true, 2, 0},
+	}
+	b := newBench(t)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			req := b.createRequest(strings.ReplaceAll(name, " ", "-"))
+			b.failing(test.rpc, test.err)
+			create := func() *v1alpha1.PillarVolumeState {
+				_, err := b.CreateVolume(t.Context(), req)
+				if err == nil {
+					t.Fatal("CreateVolume succeeded")
+				}
+				return b.state(req.Name)
+			}
+			first := create()
+			f := first.Status.PartialFailure
+			if f == nil || f.FailedOperation != test.rpc || f.Reason != test.reason || f.BackendCreated != test.backend || f.ExportCreated || !strings.Contains(f.Message, test.err.Error()) {
+				t.Errorf("partialFailure = %+v, want %s, %s, backend %t and the agent's words", f, test.rpc, test.reason, test.backend)
+			}
+			if c := meta.FindStatusCondition(first.Status.Conditions, v1alpha1.Ready); c == nil || c.Status != "False" || c.Reason != test.ready || c.Message != f.Message {
+				t.Errorf("Ready = %+v, want False, %s", c, test.ready)
+			}
+			second := create()
+			if got := second.Status.PublicationGeneration; first.Status.PublicationGeneration != test.generation || got != test.generation+test.attempts {
+				t.Errorf("generations = %d, %d, want %d and %d more", first.Status.PublicationGeneration, got, test.generation, test.attempts)
+			}
+			if !second.Status.PartialFailure.FailedAt.Equal(&f.FailedAt) || (second.ResourceVersion == first.ResourceVersion) != (test.attempts == 0) {
+				t.Errorf("the same failure was written again: %+v, then %+v", first.Status, second.Status)
+			}
+			b.agent.set(func(a *fakeAgent) { a.fail = map[string]error{} })
+			if _, err := b.CreateVolume(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			if s := b.state(req.Name).Status; s.PartialFailure != nil || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.Ready) {
+				t.Errorf("status after success = %+v", s)
+			}
+		})
+	}
+}
+
+func TestNote_cuts(t *testing.T) {
+	v := &v1alpha1.PillarVolumeState{}
+	long := strings.Repeat("ä", longest)
+	if !note(v, "CreateVolume", "Internal", long) || note(v, "CreateVolume", "Internal", long) {
+		t.Error("note: want a change once")
+	}
+	if got := v.Status.PartialFailure.Message; len(got) > longest+4 || !strings.HasSuffix(got, "ä ...") {
+		t.Errorf("message of %d bytes ends in %q", len(got), got[len(got)-6:])
+	}
+}
+
+// TestServer_CreateVolume_aboveLimit keeps a volume that came out too large (U-7): it is
+// not made again, not exported, and serves a request that allows it.
+func TestServer_CreateVolume_aboveLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	req := b.createRequest("pvc-l")
+	req.CapacityRange = &csi.CapacityRange{RequiredBytes: 1<<30 - 1, LimitBytes: 1<<30 - 1}
+	for range 2 {
+		_, err := b.CreateVolume(t.Context(), req)
+		wantCode(t, "CreateVolume", err, csiserve.OutOfRange, "limit is")
+	}
+	wantCalls(t, b.agent, "CreateVolume g1")
+	if s := b.state(req.Name).Status; s.Phase != v1alpha1.PhaseCreatePartial || s.PartialFailure.Reason != "OutOfRange" {
+		t.Errorf("status = %+v, want CreatePartial for OutOfRange", s)
+	}
+	req.CapacityRange.LimitBytes = 0
+	if _, err := b.CreateVolume(t.Context(), req); err != nil {
+		t.Error(err)
+	}
+	wantCalls(t, b.agent, "ExportVolume g2")
+}
+
+// TestServer_CreateVolume_sizes are B-82 and U-6.
+func TestServer_CreateVolume_sizes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tests := map[string]struct {
+		size *csi.CapacityRange
+		want int64
+	}{
+		"none":          {nil, 1 << 30},
+		"a large limit": {&csi.CapacityRange{LimitBytes: 5 << 30}, 1 << 30},
+		"a small limit": {&csi.CapacityRange{LimitBytes: 16 << 20}, 16 << 20},
+		"rounded up":    {&csi.CapacityRange{RequiredBytes: 1, LimitBytes: 1 << 30}, 4 << 20},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			req := b.createRequest(strings.ReplaceAll(name, " ", "-"))
+			req.CapacityRange = test.size
+			req.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{"a": "b"}}}}
+			resp, err := b.CreateVolume(t.Context(), req)
+			if err != nil || resp.Volume.CapacityBytes != test.want || resp.Volume.AccessibleTopology != nil {
+				t.Errorf("CreateVolume = %v, %v, want %d bytes, reachable from anywhere", resp, err, test.want)
+			}
+		})
+	}
+}
+
+// TestServer_CreateVolume_lostAnswer has the caller give up while the agent works: the
+// retry goes on from the record, whatever the agent did (B-83, N-22).
+func TestServer_CreateVolume_lostAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.agent.set(func(a *fakeAgent) {
+		a.see = func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			resp, err := handler(ctx, req)
+			if _, ok := req.(*agentpb.CreateVolumeRequest); ok {
+				<-ctx.Done() // made, and nobody hears of it
+			}
+			return resp, err
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	req := b.createRequest("pvc-t")
+	_, err := b.CreateVolume(ctx, req)
+	wantCode(t, "CreateVolume", err, csiserve.CodeOf(context.DeadlineExceeded), "create volume")
+	if f := b.state(req.Name).Status.PartialFailure; f == nil || f.Reason != "DeadlineExceeded" {
+		t.Errorf("partialFailure = %+v, want DeadlineExceeded", f)
+	}
+	b.agent.set(func(a *fakeAgent) { a.see = nil })
+	if _, err := b.CreateVolume(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	wantCalls(t, b.agent, "CreateVolume g1", "CreateVolume g2", "ExportVolume g3")
+	if _, _, creates := b.agent.have(); creates != 1 {
+		t.Errorf("backends made = %d, want 1", creates)
+	}
+}

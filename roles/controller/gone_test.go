@@ -1,0 +1,148 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/csiserve"
+)
+
+// TestServer_recordAlone unpublishes and deletes a volume of which nothing but the record
+// and the agent are left: no node, no class, no store, no protocol (N-24).
+func TestServer_recordAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.made("pvc-g")
+	wantCode(t, "publish", onW1(b, id), 0, "")
+	noCSINode(b)
+	b.drop(&v1alpha1.PillarStorageClass{ObjectMeta: b.named()})
+	b.drop(&v1alpha1.PillarStore{ObjectMeta: b.named()})
+	b.drop(&v1alpha1.PillarProtocol{ObjectMeta: b.named()})
+	req := b.createRequest("pvc-g")
+	if _, err := b.CreateVolume(t.Context(), req); err != nil {
+		t.Errorf("CreateVolume again = %v, want what is recorded", err)
+	}
+	wantCode(t, "publish another node", b.publish(id, "w2", writer), csiserve.FailedPrecondition, "is published to another node")
+	wantCode(t, "unpublish", offW1(b, id), 0, "")
+	wantCode(t, "publish another node", b.publish(id, "w2", writer), 0, "") // digests off, U-9
+	wantCode(t, "unpublish all", b.unpublish(id, ""), 0, "")
+	wantCode(t, "delete", b.delete(id), 0, "")
+	wantCalls(t, b.agent, "AllowInitiator g3", "DenyInitiator g4", "AllowInitiator g6", "DenyInitiator g7", "UnexportVolume g9", "DeleteVolume g9")
+}
+
+// TestServer_markedForDeletion deletes the record by hand: it still exists for every rule
+// until DeleteVolume has ended the volume (B-50, U-51).
+func TestServer_markedForDeletion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.made("pvc-m")
+	if err := b.api.Delete(t.Context(), b.state(b.name+"pvc-m")); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := b.CreateVolume(t.Context(), b.createRequest("pvc-m"))
+	if err != nil || resp.Volume.VolumeId != id {
+		t.Errorf("CreateVolume again = %v, %v, want the same volume", resp, err)
+	}
+	wantCode(t, "publish", onW1(b, id), 0, "")
+	wantCode(t, "expand", func() error { _, err := b.expandTo(id, 2<<30, 0); return err }(), 0, "")
+	wantCode(t, "delete", b.delete(id), csiserve.FailedPrecondition, "unpublish it first")
+	wantCode(t, "unpublish", offW1(b, id), 0, "")
+	if b.state(b.name+"pvc-m") == nil {
+		t.Fatal("the record is gone before its volume")
+	}
+	wantCode(t, "delete", b.delete(id), 0, "")
+	if v := b.state(b.name + "pvc-m"); v != nil {
+		t.Errorf("record is left: %v", v)
+	}
+}
+
+// TestServer_unpublishAll goes on past a node whose revoke fails (B-111).
+func TestServer_unpublishAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.made("pvc-n")
+	wantCode(t, "publish w1", b.publish(id, "w1", reader), 0, "")
+	wantCode(t, "publish w2", b.publish(id, "w2", reader), 0, "")
+	b.volume = "pvc-n"
+	b.edit(func(s *status) { s.PublishedNodes[0].InitiatorID = "not an NQN" })
+	b.agent.set(func(a *fakeAgent) { a.see = refuseInitiator("not an NQN") })
+	wantCode(t, "unpublish all", b.unpublish(id, ""), csiserve.InvalidArgument, "deny node "+b.name+"w1")
+	if left := b.state(b.name + "pvc-n").Status.PublishedNodes; len(left) != 1 || left[0].NodeID != b.name+"w1" || !left[0].Revoking {
+		t.Errorf("publications = %+v, want w1 alone, revoking", left)
+	}
+}
+
+// TestServer_ValidateVolumeCapabilities is B-126.
+func TestServer_ValidateVolumeCapabilities(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.made("pvc-v")
+	validate := func(id string, caps ...*csi.VolumeCapability) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+		return b.Server.ValidateVolumeCapabilities(t.Context(), &csi.ValidateVolumeCapabilitiesRequest{
+			VolumeId: id, VolumeCapabilities: caps, VolumeContext: map[string]string{"a": "b"},
+		})
+	}
+	tests := map[string]struct {
+		id        string
+		caps      []*csi.VolumeCapability
+		code      csiserve.Code
+		confirmed bool
+	}{
+		"no volume":              {"", []*csi.VolumeCapability{mount(writer)}, csiserve.InvalidArgument, false},
+		"no capabilities":        {id, nil, csiserve.InvalidArgument, false},
+		"malformed ID":           {"x", []*csi.VolumeCapability{mount(writer)}, csiserve.NotFound, false},
+		"unknown volume":         {id + "x", []*csi.VolumeCapability{mount(writer)}, csiserve.NotFound, false},
+		"contradicting ID":       {"x" + id, []*csi.VolumeCapability{mount(writer)}, csiserve.FailedPrecondition, false},
+		"all supported":          {id, []*csi.VolumeCapability{mount(writer), capability(true, reader)}, 0, true},
+		"one unsupported":        {id, []*csi.VolumeCapability{mount(writer), mount(5)}, 0, false},
+		"without an access mode": {id, []*csi.VolumeCapability{mount(0)}, 0, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			resp, err := validate(test.id, test.caps...)
+			wantCode(t, "ValidateVolumeCapabilities", err, test.code, "")
+			if err == nil && ((resp.Confirmed != nil) != test.confirmed || (resp.Message == "") != test.confirmed) {
+				t.Errorf("ValidateVolumeCapabilities = %v, want confirmed %t or a message", resp, test.confirmed)
+			}
+		})
+	}
+	wantCalls(t, b.agent)
+}
+
+// TestServer_unimplemented are the calls of B-62 that are not offered.
+func TestServer_unimplemented(t *testing.T) {
+	s := &Server{}
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"ListVolumes":            func() error { _, err := s.ListVolumes(ctx, nil); return err },
+		"ControllerGetVolume":    func() error { _, err := s.ControllerGetVolume(ctx, nil); return err },
+		"ControllerModifyVolume": func() error { _, err := s.ControllerModifyVolume(ctx, nil); return err },
+		"CreateSnapshot":         func() error { _, err := s.CreateSnapshot(ctx, nil); return err },
+		"DeleteSnapshot":         func() error { _, err := s.DeleteSnapshot(ctx, nil); return err },
+		"ListSnapshots":          func() error { _, err := s.ListSnapshots(ctx, nil); return err },
+		"GetSnapshot":            func() error { _, err := s.GetSnapshot(ctx, nil); return err },
+		"volume health":          func() error { _, err := s.ControllerGetVolumeHealth(ctx, nil); return err },
+		"health of all volumes":  func() error { _, err := s.ControllerListVolumeHealth(ctx, nil); return err },
+	} {
+		if err := call(); csiserve.CodeOf(err) != csiserve.Unimplemented {
+			t.Errorf("%s = %v, want Unimplemented", name, err)
+		}
+	}
+}
+
+func TestSole(t *testing.T) {
+	const key = v1alpha1.HostNQNAnnotation
+	node := func(name, nqn string) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{key: nqn}}}
+	}
+	all := []metav1.PartialObjectMetadata{node("a", "nqn.1"), node("b", "nqn.2"), node("c", "nqn.2"), node("d", ""), node("e", "")}
+	for name, code := range map[string]csiserve.Code{
+		"a": 0, "b": csiserve.FailedPrecondition, "c": csiserve.FailedPrecondition, "d": csiserve.FailedPrecondition, "f": csiserve.NotFound,
+	} {
+		_, err := sole(all, name, key)
+		wantCode(t, "sole "+name, err, code, "")
+	}
+}
