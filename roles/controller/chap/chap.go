@@ -87,6 +87,9 @@ func Read(ctx context.Context, api client.Reader, namespace, name, method string
 	if namespace == "" {
 		return Credentials{}, fmt.Errorf("read Secret %s: the controller does not know its namespace; set --namespace", name)
 	}
+	if name == "" {
+		return Credentials{}, &SecretError{Secret: label, Why: "has no name; set auth.secretRef.name"}
+	}
 	secret := &corev1.Secret{}
 	err := api.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {

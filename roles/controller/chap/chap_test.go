@@ -114,6 +114,19 @@ func TestParse_oneWay(t *testing.T) {
 	}
 }
 
+// TestRead_unasked: what needs no look at the API server gets none.
+func TestRead_unasked(t *testing.T) {
+	if c, err := Read(t.Context(), nil, "", "", v1alpha1.AuthNone); err != nil || c != (Credentials{}) {
+		t.Errorf("Read(None) = %v, %v, want nothing", c, err)
+	}
+	if _, err := Read(t.Context(), nil, "ns", "", chapMethod); !errors.As(err, new(*SecretError)) || !strings.Contains(err.Error(), "auth.secretRef.name") {
+		t.Errorf("Read without a name = %v, want it asked for", err)
+	}
+	if _, err := Read(t.Context(), nil, "", "s", chapMethod); err == nil || errors.As(err, new(*SecretError)) || !strings.Contains(err.Error(), "--namespace") {
+		t.Errorf("Read without a namespace = %v, want an error that blames no Secret", err)
+	}
+}
+
 // TestCredentials_redacted prints them in every way a mistake could (B-9, N-38).
 func TestCredentials_redacted(t *testing.T) {
 	c, err := parse("ns/s", mutual, good())

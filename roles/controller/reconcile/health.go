@@ -39,7 +39,7 @@ func (r *Agents) connect(ctx context.Context, pa *v1alpha1.PillarAgent, s status
 func (r *Agents) offers(ctx context.Context, pa *v1alpha1.PillarAgent, s status, client *agentrpc.Client) bool {
 	caps, err := client.Capabilities(ctx)
 	if err != nil {
-		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, "read capabilities: "+err.Error())
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, r.unreached(pa, "read capabilities: "+err.Error()))
 		return false
 	}
 	offer(pa, caps)
@@ -64,15 +64,24 @@ func (r *Agents) health(ctx context.Context, pa *v1alpha1.PillarAgent, s status)
 	health, err := client.Health(ctx)
 	switch {
 	case err != nil:
-		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, err.Error())
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonHealthCheckFailed, r.unreached(pa, err.Error()))
 	case !health.Serving:
-		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAgentUnhealthy, "the agent says it is not serving")
+		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAgentUnhealthy, "the agent says it is not serving: it starts, stops, or was drained; restart it if this lasts")
 	case degraded(health) != "":
 		s.yes(v1alpha1.AgentConnected, v1alpha1.ReasonAgentDegraded, degraded(health))
 	default:
-		s.yes(v1alpha1.AgentConnected, v1alpha1.ReasonDialed, "plaintext")
+		s.yes(v1alpha1.AgentConnected, v1alpha1.ReasonDialed, "in plaintext at "+pa.Status.ResolvedAddress)
 	}
 	return client, health
+}
+
+// unreached says what to look at where an agent does not answer (deploy.md 13).
+func (r *Agents) unreached(pa *v1alpha1.PillarAgent, why string) string {
+	where := "the agent runs at " + pa.Status.ResolvedAddress
+	if ref := pa.Spec.NodeRef; ref != nil {
+		where = fmt.Sprintf("the agent's pod runs (kubectl -n %s get pods --field-selector spec.nodeName=%s)", r.namespace, ref.Name)
+	}
+	return fmt.Sprintf("%s; see whether %s and a firewall lets TCP %s through", why, where, pa.Status.ResolvedAddress)
 }
 
 // degraded names the subsystems that do not work, or is empty.
