@@ -129,8 +129,8 @@ func (b *bench) points(t *testing.T, kubeconfig string) []string {
 		t.Fatal(err)
 	}
 	effects := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	if len(effects) < 12 {
-		t.Fatalf("effects of a life = %v, want at least 4 of create, 1 of publish, 2 of expand, 2 of unpublish, 3 of delete", effects)
+	if len(effects) != 12 {
+		t.Fatalf("effects of a life = %v, want 4 of create, 1 of publish, 2 of expand, 2 of unpublish, 3 of delete", effects)
 	}
 	t.Logf("effects:\n%s", raw)
 	var points []string
@@ -142,25 +142,34 @@ func (b *bench) points(t *testing.T, kubeconfig string) []string {
 
 // TestCrash kills the controller at every effect of a life. The new leader, which lived
 // beside it, repeats the call that was cut off and goes on; or it gives the volume up, as
-// after the claim and its pod were deleted meanwhile. Either way nothing may be there
-// twice, be left, or come of a request that was still on its way (N-1, N-22, N-51).
+// after the claim and its pod were deleted meanwhile; or the reaper finds what a create
+// left. Either way nothing may be there twice, be left, or come of a request that was still
+// on its way (N-1, N-22, N-51).
 func TestCrash(t *testing.T) {
 	b := newBench(t)
 	kubeconfig, w := b.kubeconfig(t), b.watch()
 	leader := b.client(t)
-	ways := map[string]func(cut int) []call{
-		"goes on":  func(cut int) []call { return life[cut:] },
-		"gives up": func(int) []call { return life[3:] },
-	}
 	points := b.points(t, kubeconfig)
+	reap := call{"reap", func(ctx context.Context, _ csi.ControllerClient, v lived) error {
+		_, err := b.nextHour().Look(ctx, v.create.Name)
+		return err
+	}}
+	ways := map[string]struct {
+		points []string
+		rest   func(cut int) []call
+	}{
+		"goes on":  {points, func(cut int) []call { return life[cut:] }},
+		"gives up": {points[8:18], func(int) []call { return life[3:] }},            // after create, before delete
+		"reaps":    {points[:8], func(int) []call { return []call{reap, life[4]} }}, // in create
+	}
 	t.Run("killed", func(t *testing.T) {
-		for way, rest := range ways {
-			for _, at := range points {
+		for way, what := range ways {
+			for _, at := range what.points {
 				t.Run(way+" "+at, func(t *testing.T) {
 					t.Parallel()
-					v := b.lived(strings.NewReplacer(" ", "-", ":", "-").Replace("pvc-" + way + at))
+					v := b.volumeNamed("pvc-" + b.name + strings.NewReplacer(" ", "-", ":", "-").Replace(way+at))
 					cut := b.crash(t, kubeconfig, at, v)
-					for _, step := range rest(cut) {
+					for _, step := range what.rest(cut) {
 						if err := step.do(t.Context(), leader, v); err != nil {
 							t.Fatalf("%s by the new leader: %v", step.name, err)
 						}

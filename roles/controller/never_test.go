@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,11 +24,11 @@ import (
 )
 
 // nevers are the rows of block.md 11 that the controller owns and that neither a crash nor
-// a race is needed for (TestCrash, TestRace). Each runs under a witness.
+// a race is needed for (TestCrash, TestRace); N-21 is TestReaper, N-42 TestResync_specMissing.
+// Each runs under a witness.
 var nevers = map[string]func(b *bench, w *witness, v lived){
 	"N-14 two volumes of one target name":      neverOneTarget,
 	"N-20 success before Ready is durable":     neverEarlySuccess,
-	"N-21 the reaper takes what is wanted":     neverReapWanted,
 	"N-22 a retry asks for something else":     neverAnotherVolume,
 	"N-23 a failed export costs the backend":   neverRollBack,
 	"N-24 a missing agent proves something":    neverProvenByAbsence,
@@ -128,45 +127,16 @@ func neverEarlySuccess(b *bench, w *witness, _ lived) {
 // wantReaped has the reaper look at the volume an hour later.
 func wantReaped(b *bench, v lived, want reconcile.Outcome) {
 	b.t.Helper()
-	later := func() time.Time { return time.Now().Add(time.Hour) }
-	r := reconcile.NewReaper(b.api, b.api, events.NewFakeRecorder(10), later, b.Reap)
-	got, err := r.Look(b.t.Context(), v.create.Name)
+	got, err := b.nextHour().Look(b.t.Context(), v.create.Name)
 	if got != want || (err != nil) != (want == reconcile.ReapFailed) {
 		b.t.Errorf("reaper = %q, %v, want %q", got, err, want)
 	}
 }
 
-// neverReapWanted has the reaper look at a half-made volume in each state of its claim.
-func neverReapWanted(b *bench, w *witness, _ lived) {
-	pvc := b.claim(b.name+"claim", nil)
-	v := b.volumeNamed("pvc-" + string(pvc.UID))
-	v.create.Parameters[settings.PVCNameKey], v.create.Parameters[settings.PVCNamespaceKey] = pvc.Name, pvc.Namespace
-	w.losing("ExportVolume")
-	wantCode(b.t, "create", create(b, v), csiserve.Unavailable, "on its way")
-	wantReaped(b, v, reconcile.Kept) // its claim is there
-	b.vanish(pvc)
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: b.name + "other"}, Spec: corev1.PersistentVolumeSpec{
-		Capacity:    corev1.ResourceList{corev1.ResourceStorage: quantity("1Gi")},
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		ClaimRef:    &corev1.ObjectReference{Namespace: "default", Name: "another"},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-			Driver: v1alpha1.DriverName, VolumeHandle: b.state(v.create.Name).Spec.VolumeID,
-		}},
-	}}
-	b.create(pv)
-	wantReaped(b, v, reconcile.Kept) // somebody has the volume
-	b.vanish(pv)
-	b.claim(pvc.Name, nil) // of the same name, with a volume of its own to come
-	b.agent.set(func(a *fakeAgent) { a.fail["DeleteVolume"] = errors.New("device is open") })
-	wantReaped(b, v, reconcile.ReapFailed)
-	if b.state(v.create.Name) == nil {
-		b.t.Error("the record went before the backend (B-142)")
-	}
-	b.agent.set(func(a *fakeAgent) { delete(a.fail, "DeleteVolume") })
-	wantReaped(b, v, reconcile.Reaped)
-	if left := b.agent.picture(); len(left) > 0 {
-		b.t.Errorf("left after the reaper: %v", left)
-	}
+// nextHour is a reaper that has let every grace pass.
+func (b *bench) nextHour() *reconcile.Reaper {
+	later := func() time.Time { return time.Now().Add(time.Hour) }
+	return reconcile.NewReaper(b.api, b.api, events.NewFakeRecorder(100), later, b.Reap)
 }
 
 // neverAnotherVolume changes class, store and protocol between the attempts of a create.
