@@ -183,6 +183,7 @@ func (s *Server) Serve(ctx context.Context, address string) error {
 		Address:      address,
 		Name:         v1alpha1.DriverName,
 		Version:      telemetry.Version,
+		Volume:       volumeName,
 		Capabilities: pluginCapabilities(),
 	}, s.log, func(r grpc.ServiceRegistrar) { csi.RegisterControllerServer(r, s) })
 }

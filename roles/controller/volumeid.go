@@ -37,6 +37,15 @@ func (id volumeID) String() string {
 	return strings.Join([]string{id.agent, string(id.protocol), string(id.backend), id.volume.String()}, "/")
 }
 
+// volumeName is the name CreateVolume made the volume of an ID under; an adopted volume has
+// another, which only means that it takes another lock.
+func volumeName(id string) string {
+	if parsed, ok := parseVolumeID(id); ok {
+		return parsed.volume.Name
+	}
+	return id
+}
+
 // matches is FailedPrecondition if the ID contradicts the record found under its name.
 func (id volumeID) matches(v *v1alpha1.PillarVolumeState) error {
 	if got := id.String(); got != v.Spec.VolumeID {

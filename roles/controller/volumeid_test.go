@@ -24,3 +24,11 @@ func TestParseVolumeID(t *testing.T) {
 		})
 	}
 }
+
+func TestVolumeName(t *testing.T) {
+	for id, want := range map[string]string{"storage-1/nvmeof-tcp/lvm-lv/vg0/pvc-1": "pvc-1", "not ours": "not ours"} {
+		if got := volumeName(id); got != want {
+			t.Errorf("volumeName(%s) = %s, want %s", id, got, want)
+		}
+	}
+}

@@ -61,6 +61,9 @@ func (s *Server) locked(ctx context.Context, req any, method string, handler grp
 	if key == "" || !changing[method] {
 		return handler(ctx, req)
 	}
+	if _, create := req.(*csi.CreateVolumeRequest); !create && s.volume != nil {
+		key = s.volume(key)
+	}
 	release, err := s.locks.acquire(ctx, key)
 	if err != nil {
 		return nil, err

@@ -37,6 +37,9 @@ type Config struct {
 	// Wait makes a call on a busy volume wait until its deadline (node). Without it the
 	// call is Aborted at once (controller).
 	Wait bool
+	// Volume names the volume of an ID as CreateVolume would, so that a create and the calls
+	// on what it made exclude each other. Nil: the ID itself.
+	Volume func(id string) string
 	// Probe answers why the plugin is not ready, or nil. Nil is always ready.
 	Probe        func(context.Context) error
 	Capabilities []*csi.PluginCapability
@@ -44,8 +47,9 @@ type Config struct {
 
 // Server is the part of a plugin that stands around its handlers.
 type Server struct {
-	log   *zap.Logger
-	locks *locks
+	log    *zap.Logger
+	locks  *locks
+	volume func(id string) string
 }
 
 // Run serves the services register adds, and Identity, until ctx ends; then it lets calls
@@ -56,7 +60,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, register func(grpc.Se
 	if err != nil {
 		return fmt.Errorf("serve CSI on %s: %w", path, err)
 	}
-	s := &Server{log: log, locks: newLocks(cfg.Wait, time.Now)}
+	s := &Server{log: log, locks: newLocks(cfg.Wait, time.Now), volume: cfg.Volume}
 	server := grpc.NewServer(grpc.UnaryInterceptor(s.intercept))
 	csi.RegisterIdentityServer(server, &identity{cfg: cfg})
 	register(server)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -179,6 +180,33 @@ func TestRun_Lock(t *testing.T) {
 				t.Errorf("first DeleteVolume(v) = %v, want nil", err)
 			}
 		})
+	}
+}
+
+// TestRun_LockOfCreate holds that a create waits for a call on the volume it would make,
+// and for no other.
+func TestRun_LockOfCreate(t *testing.T) {
+	hold := make(chan struct{})
+	c := &controller{
+		started: make(chan struct{}, 1),
+		create:  func(context.Context) error { return nil },
+		remove:  func(context.Context) error { <-hold; return nil },
+	}
+	client := csi.NewControllerClient(serve(t, Config{Volume: path.Base}, c).conn)
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.DeleteVolume(context.Background(), &csi.DeleteVolumeRequest{VolumeId: "agent/v"})
+		done <- err
+	}()
+	<-c.started
+	for name, want := range map[string]codes.Code{"v": codes.Aborted, "w": codes.OK} {
+		if _, err := client.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name}); status.Code(err) != want {
+			t.Errorf("CreateVolume(%s) while agent/v is deleted = %v, want %v", name, err, want)
+		}
+	}
+	close(hold)
+	if err := <-done; err != nil {
+		t.Errorf("DeleteVolume = %v", err)
 	}
 }
 

@@ -126,10 +126,10 @@ func (r *Reaper) Look(ctx context.Context, name string) (Outcome, error) {
 	if apierrors.IsNotFound(err) || err == nil && !r.candidate(v) {
 		return "", nil
 	}
-	outcome := ReapFailed
-	if err == nil {
-		outcome, err = r.reap(ctx, v)
+	if err != nil {
+		return ReapFailed, fmt.Errorf("read volume state %s: %w", name, err)
 	}
+	outcome, err := r.reap(ctx, v)
 	r.count.WithLabelValues(v.Spec.AgentRef, string(outcome)).Inc()
 	if err != nil {
 		return outcome, fmt.Errorf("reap volume %s: %w", name, err)
