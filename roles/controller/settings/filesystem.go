@@ -64,13 +64,19 @@ func (l Layers) classFilesystem() (*traced, Problems) {
 		return fs, nil
 	}
 	parameter := place{key: FSTypeKey}
-	if l.FSType != "" {
+	var bad Problems
+	switch known := filesystemFields["fsType"]; {
+	case l.FSType == "":
+	case !slices.Contains(known.choices, l.FSType): // even if a higher layer has another
+		bad = append(bad, parameter.problem(l.FSType, "is not supported", "use "+known.wants()))
+	default:
 		fs.FSType, fs.fsType = l.FSType, parameter
 	}
 	if l.ClassDocs.Filesystem == "" {
-		return fs, nil
+		return fs, bad
 	}
-	doc, bad := decodeFilesystem(v1alpha1.FilesystemKey, l.ClassDocs.Filesystem)
+	doc, more := decodeFilesystem(v1alpha1.FilesystemKey, l.ClassDocs.Filesystem)
+	bad = append(bad, more...)
 	if doc.FSType != "" && l.FSType != "" && doc.FSType != l.FSType {
 		bad = append(bad, parameter.problem(l.FSType, "differs from fsType "+doc.FSType+" of "+v1alpha1.FilesystemKey, "give one of the two, or the same in both"))
 	}

@@ -102,7 +102,9 @@ func TestFilesystem_refuses(t *testing.T) {
 	resolveRefuses(t, lvmOverNVMe, map[string]refused{
 		"nfs on a block protocol":   {filesystemDoc("fsType: nfs"), "pillar-csi.bhyoo.com/filesystem: fsType is not supported over nvmeof-tcp (got nfs); use ext4 or xfs"},
 		"nfs of the class":          {classFS(v1alpha1.Filesystem{FSType: "nfs"}), "PillarStorageClass: spec.filesystem.fsType is not supported over nvmeof-tcp (got nfs)"},
-		"fstype unknown":            {handwritten("btrfs", ""), "csi.storage.k8s.io/fstype: is not supported over nvmeof-tcp (got btrfs); use ext4 or xfs"},
+		"fstype unknown":            {handwritten("btrfs", ""), "csi.storage.k8s.io/fstype: is not supported (got btrfs); use one of ext4, xfs, nfs"},
+		"fstype unknown, not used":  {both(handwritten("btrfs", ""), filesystemDoc("fsType: xfs")), "csi.storage.k8s.io/fstype: is not supported (got btrfs)"},
+		"fstype of another kind":    {handwritten("nfs", ""), "csi.storage.k8s.io/fstype: is not supported over nvmeof-tcp (got nfs); use ext4 or xfs"},
 		"fstype differs":            {handwritten("ext4", "fsType: xfs"), "csi.storage.k8s.io/fstype: differs from fsType xfs of pillar-csi.bhyoo.com/filesystem (got ext4)"},
 		"mkfs option":               {filesystemDoc("mkfsOptions: [-d, /etc]"), `pillar-csi.bhyoo.com/filesystem: mkfsOptions mkfs option "-d" is not allowed for ext4; allowed are -C -D -E`},
 		"mkfs option of the class":  {classFS(v1alpha1.Filesystem{MkfsOptions: &[]string{"-n"}}), `PillarStorageClass: spec.filesystem.mkfsOptions mkfs option "-n" is not allowed`},
