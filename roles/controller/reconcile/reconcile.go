@@ -7,6 +7,7 @@
 //	protocol.go  who uses it, is its CHAP Secret usable
 //	class.go     the generated StorageClass
 //	initiators.go  warns about nodes that share a host NQN or an IQN
+//	reaper.go    ends volumes whose claim went away before they were made
 //
 // Changes arrive by watches, that an agent came or went by its connection. What has no
 // watch, an agent's health and a Secret, is polled. Whoever is being deleted waits for its
