@@ -53,10 +53,10 @@ generated:
 	if [ "$$before" != "$$after" ]; then \
 		echo 'check: generated files were stale. They are fresh now: look at the diff and commit it.' >&2; exit 1; fi
 
-lab: bin-lab ## test PKG=./transport/nvmet against a real kernel, in a guest
+lab: bin-lab $(if $(findstring zfs,$(PKG)),build-zfs) ## test PKG=./transport/nvmet against a real kernel, in a guest
 	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
 
-kernel: bin-lab ## all packages with kernel tests, in guests
+kernel: build-zfs ## all packages with kernel tests, in guests
 	@pkgs=$$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
 		grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|'); \
 	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; \

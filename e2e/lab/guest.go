@@ -37,12 +37,14 @@ type GuestSpec struct {
 	// read-only.
 	Share, ShareRO map[string]string
 
-	// Modules are loaded before the agent answers. A guest that names zfs also has zfs(8) and
-	// zpool(8); both come from an artifact that only `lab build zfs` makes, and Boot is
-	// artifacts.ErrMissing without it. QEMU guests have no ZFS: errors.ErrUnsupported.
+	// Modules are loaded before the agent answers.
 	Modules []string
-	Hosts   map[string]string // more lines of /etc/hosts: name -> address
-	Env     map[string]string // environment of everything the agent runs
+	// ZFS gives the guest zfs(8), zpool(8) and their modules, as naming the module zfs does.
+	// They come from an artifact that only `lab build zfs` makes: Boot is
+	// artifacts.ErrMissing without it. QEMU guests have no ZFS: errors.ErrUnsupported.
+	ZFS   bool
+	Hosts map[string]string // more lines of /etc/hosts: name -> address
+	Env   map[string]string // environment of everything the agent runs
 }
 
 // ExitError is a script that ran in a guest and failed.

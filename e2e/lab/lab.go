@@ -130,6 +130,9 @@ func build(ctx context.Context, packages []string, log io.Writer, get func(*arti
 	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit", "zfs")
 }
 
+// HasZFS tells whether guests of this lab can have ZFS (GuestSpec.ZFS).
+func (l *Lab) HasZFS(ctx context.Context) (bool, error) { return l.kind.hasZFS(ctx) }
+
 // Boot starts a guest and returns when its agent answers. The guest is killed by Close.
 // A console that shows a missing disk or network fails the boot.
 func (l *Lab) Boot(ctx context.Context, spec GuestSpec) (*Guest, error) {

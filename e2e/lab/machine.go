@@ -15,6 +15,8 @@ type machine interface {
 	// device is the guest's path of its i-th disk; 0 is /var.
 	device(i int) string
 	memoryMB() int // default
+	// hasZFS says whether guests can have ZFS: its artifact is in the cache.
+	hasZFS(ctx context.Context) (bool, error)
 	// troubles are parts of console lines that a healthy boot never prints.
 	troubles() []string
 }

@@ -132,4 +132,7 @@ func TestUML_trees(t *testing.T) {
 	if !errors.Is(err, artifacts.ErrMissing) || !strings.Contains(err.Error(), "`lab build zfs`") {
 		t.Errorf("trees(zfs) = %v, want ErrMissing that names the command", err)
 	}
+	if has, err := u.hasZFS(t.Context()); has || err != nil {
+		t.Errorf("hasZFS() = %v, %v, want false", has, err)
+	}
 }

@@ -47,6 +47,8 @@ func newQEMU(ctx context.Context, cache *artifacts.Cache) (*qemu, error) {
 	return &qemu{kernel: kernel, root: root, init: init, early: loadOrder(string(dep), earlyModules)}, nil
 }
 
+func (q *qemu) hasZFS(context.Context) (bool, error) { return false, nil }
+
 func (q *qemu) memoryMB() int       { return 512 }
 func (q *qemu) device(i int) string { return "/dev/vd" + string(rune('a'+i)) }
 func (q *qemu) troubles() []string  { return []string{"Kernel panic", "Failed to get"} }

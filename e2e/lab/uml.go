@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,7 +56,15 @@ func (u *uml) trees(ctx context.Context, spec GuestSpec) (root, modules string, 
 	return zfs.Root, zfs.Modules, err
 }
 
-func needsZFS(spec GuestSpec) bool { return slices.Contains(spec.Modules, "zfs") }
+func needsZFS(spec GuestSpec) bool { return spec.ZFS || slices.Contains(spec.Modules, "zfs") }
+
+func (u *uml) hasZFS(ctx context.Context) (bool, error) {
+	_, err := u.cache.ZFS(ctx)
+	if errors.Is(err, artifacts.ErrMissing) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 func (u *uml) command(ctx context.Context, g *Guest) (argv, env []string, err error) {
 	root, modules, err := u.trees(ctx, g.Spec)

@@ -18,7 +18,8 @@ import (
 	"github.com/pillar-csi/pillar/e2e/lab/namespace"
 )
 
-// testModules are what kernel tests find loaded.
+// testModules are what kernel tests find loaded. ZFS is there as well if `lab build zfs` was
+// run, but not loaded: tests that need it load it (hosttest.Need), the others save the second.
 var testModules = []string{"dm-mod", "nvmet", "nvmet-tcp", "nvme-tcp"}
 
 // execTest runs a test binary in a guest of its own and returns its exit code. It is called
@@ -44,6 +45,9 @@ func execTest(ctx context.Context, argv []string) (int, error) {
 	defer l.Close()
 	spec, err := testGuest(argv[0], cpu)
 	if err != nil {
+		return 1, err
+	}
+	if spec.ZFS, err = l.HasZFS(ctx); err != nil {
 		return 1, err
 	}
 	guest, err := l.Boot(ctx, spec)
