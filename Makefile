@@ -71,9 +71,10 @@ api: cluster-build ## the controller against a real API server, crashes included
 in-lab = $(TICK) 'compiling the tests of $1' $(GO) test -c -tags lab -o bin/$(notdir $1).test ./$1 && cd $1 && \
 	$(TICK) '$1: its tests run in the lab' $(LAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
 
-e2e: cluster-build ## lab, cluster and user stories on it, RUN=TestName for some
+e2e: cluster-build ## lab, cluster, a thousand claims and user stories, RUN=TestName for some
 	$(call in-lab,e2e/lab)
 	$(call in-lab,e2e/cluster)
+	$(call in-lab,e2e/scale)
 	$(call in-lab,e2e)
 
 # One lock for what needs the whole machine. Commands run without its descriptor, so that
@@ -94,7 +95,7 @@ test: ## everything: check, unit, kernel, api, e2e; what CI runs
 
 test-steps: lab-build check unit kernel api e2e
 
-bench: lab-build ## ratios against a baseline: name, value, unit, goal
+bench: cluster-build ## what pillar costs, at rest and at work: name, value, unit, goal
 	@$(TICK) 'compiling bin/bench' $(GO) build -o bin/bench ./e2e/bench
 	@$(LAB) enter -- $(CURDIR)/bin/bench
 

@@ -1,7 +1,7 @@
 // Command bench prints one tab-separated line per benchmark, `name value unit goal`. Every
-// value is a ratio against a baseline measured beside it in the same run, or a count, so
-// that it means the same on any machine. It runs inside the lab: it boots a guest and
-// starts itself there with -inside.
+// value is a ratio against a baseline measured beside it in the same run, a count or a
+// size in memory, so that it means the same on any machine. It runs inside the lab: it
+// boots a guest and starts itself there with -inside; the controller runs beside it.
 package main
 
 import (
@@ -32,12 +32,16 @@ type row struct {
 
 func main() {
 	inside := flag.Bool("inside", false, "run the benchmarks on this machine (a guest)")
+	only := flag.Bool("steady", false, "run only the benchmark of the controller at rest, which needs no lab")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := outside
-	if *inside {
+	switch {
+	case *inside:
 		run = measure
+	case *only:
+		run = steady
 	}
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -45,8 +49,11 @@ func main() {
 	}
 }
 
-// outside boots a guest and lets this program measure there.
+// outside measures the controller, then boots a guest and lets this program measure there.
 func outside(ctx context.Context) error {
+	if err := steady(ctx); err != nil {
+		return err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -187,8 +187,14 @@ func (a *Agent) ExportVolume(ctx context.Context, r *agentpb.ExportVolumeRequest
 
 // target is an export as nvmet would have it.
 func target(volume string, e transport.Export) transport.Target {
-	nqn := "nqn.2026-01.com.bhyoo.pillar-csi:" + strings.ReplaceAll(volume, "/", ".")
-	return transport.Target{ID: nqn, Portal: e.Portal, Ref: nqn, Enabled: !e.Disabled, ACL: e.ACL, Initiators: e.Initiators}
+	return transport.Target{
+		ID: nqn(volume), Portal: e.Portal, Ref: nqn(volume), Enabled: !e.Disabled, ACL: e.ACL, Initiators: e.Initiators,
+	}
+}
+
+// nqn is the name of a volume's subsystem (block.md B-20).
+func nqn(volume string) string {
+	return "nqn.2026-01.com.bhyoo.pillar-csi:" + strings.ReplaceAll(volume, "/", ".")
 }
 
 // UnexportVolume removes an export.

@@ -4,6 +4,7 @@ package scale
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -12,23 +13,20 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 )
 
+// How much is done; fewer claims are for trying flags.
+var claims = flag.Int("claims", 1000, "how many claims are made at once")
+
 const (
-	claims = 1000
 	nodes  = 10
 	agents = 2
-
-	// crashAt is how many claims are bound when the controller is killed.
-	crashAt = claims / 3
 
 	// memoryLimit is what the manifest gives each container, in bytes.
 	memoryLimit = 256 << 20
@@ -119,8 +117,8 @@ func (r *run) measured(ctx context.Context, name string, step func(context.Conte
 	}
 	asked := after.Since(before)
 	writes, reads := asked.Split()
-	r.Logf("%s: %d volumes in %.1f s; %.1f writes and %.1f reads a volume\n%v", name, claims, took.Seconds(),
-		float64(writes)/claims, float64(reads)/claims, asked)
+	r.Logf("%s: %d volumes in %.1f s; %.1f writes and %.1f reads a volume\n%v", name, *claims, took.Seconds(),
+		float64(writes)/float64(*claims), float64(reads)/float64(*claims), asked)
 	for _, container := range slices.Sorted(maps.Keys(r.containers)) {
 		used, err := r.Usage(container)
 		if err != nil {
@@ -133,16 +131,6 @@ func (r *run) measured(ctx context.Context, name string, step func(context.Conte
 		}
 	}
 	return nil
-}
-
-// each runs act for 0 to n-1, many at a time, as `kubectl apply` of many people would.
-func each(ctx context.Context, n int, act func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
-	for i := range n {
-		group.Go(func() error { return act(ctx, i) })
-	}
-	return group.Wait()
 }
 
 func nodeName(i int) string  { return fmt.Sprintf("node-%d", i%nodes) }
@@ -164,27 +152,29 @@ func (r *run) makeNodes(ctx context.Context) error {
 
 // provision makes all claims and kills the controller while it is at it.
 func (r *run) provision(ctx context.Context) error {
-	err := each(ctx, claims, func(ctx context.Context, i int) error {
+	err := each(ctx, *claims, func(ctx context.Context, i int) error {
 		class := AgentName(i % agents)
 		return r.API.Create(ctx, &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: claimName(i)},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				Resources: corev1.VolumeResourceRequirements{Requests: gibibyte},
 			},
 		})
 	})
 	if err != nil {
 		return err
 	}
-	bound := func(o client.Object) bool {
-		return o.(*corev1.PersistentVolumeClaim).Status.Phase == corev1.ClaimBound
-	}
-	if err := r.Until(ctx, &corev1.PersistentVolumeClaimList{}, crashAt, bound); err != nil {
+	err = r.Until(ctx, &v1alpha1.PillarVolumeStateList{}, *claims/3, func(o client.Object) bool {
+		return o.(*v1alpha1.PillarVolumeState).Status.Phase == v1alpha1.PhaseReady
+	})
+	if err != nil {
 		return err
 	}
 	r.Kill(Controller)
-	return r.Until(ctx, &corev1.PersistentVolumeClaimList{}, claims, bound)
+	return r.Until(ctx, &corev1.PersistentVolumeClaimList{}, *claims, func(o client.Object) bool {
+		return o.(*corev1.PersistentVolumeClaim).Status.Phase == corev1.ClaimBound
+	})
 }
 
 // attach makes a VolumeAttachment for every volume, a tenth of them on each node.
@@ -205,11 +195,11 @@ func (r *run) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.Until(ctx, &storagev1.VolumeAttachmentList{}, claims, func(o client.Object) bool {
+	err = r.Until(ctx, &storagev1.VolumeAttachmentList{}, *claims, func(o client.Object) bool {
 		return o.(*storagev1.VolumeAttachment).Status.Attached
 	})
-	if n := r.granted(); err == nil && n != claims {
-		r.Errorf("agents admit %d initiators, want %d", n, claims)
+	if n := r.granted(); err == nil && n != *claims {
+		r.Errorf("agents admit %d initiators, want %d", n, *claims)
 	}
 	return err
 }
@@ -263,8 +253,8 @@ func (r *run) finalState() {
 		made += len(creates)
 		r.Logf("%s was called: %v", AgentName(i), a.Calls())
 	}
-	if made != claims {
-		r.Errorf("agents made %d volumes, want %d", made, claims)
+	if made != *claims {
+		r.Errorf("agents made %d volumes, want %d", made, *claims)
 	}
 	if n := r.Starts(Controller); n != 2 {
 		r.Errorf("the controller was started %d times, want 2", n)

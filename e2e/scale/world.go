@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/e2e/cluster"
@@ -30,8 +33,9 @@ const (
 	// Controller is the name of pillar's container and of its account's suffix.
 	Controller = "controller"
 
-	account    = "pillar-csi-controller"
-	deployment = "pillar-csi-controller"
+	protocolName = "nvme"
+	account      = "pillar-csi-controller"
+	deployment   = "pillar-csi-controller"
 )
 
 // Config says what runs.
@@ -66,10 +70,24 @@ var volumeControllers = []string{
 // The caller closes the world.
 func Start(ctx context.Context, dir string, cfg Config) (*World, error) {
 	w := &World{dir: dir, containers: map[string]*container{}}
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
 	if err := w.start(ctx, cfg); err != nil {
-		return nil, errors.Join(fmt.Errorf("start: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("start: %w; the controller's last words: %s", err, w.tail()), w.Close())
 	}
 	return w, nil
+}
+
+// startWait is how long everything may take to be there: 20 s on an idle machine.
+const startWait = 2 * time.Minute
+
+// tail answers the end of the controller's log.
+func (w *World) tail() string {
+	data, err := os.ReadFile(filepath.Join(w.dir, "pillar.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-2000):])
 }
 
 func (w *World) start(ctx context.Context, cfg Config) error {
@@ -92,7 +110,7 @@ func (w *World) start(ctx context.Context, cfg Config) error {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	if w.API, err = client.NewWithWatch(w.ControlPlane.Config, client.Options{Scheme: scheme}); err != nil {
+	if w.API, err = client.NewWithWatch(w.ControlPlane.Config, client.Options{Scheme: scheme, Log: logr.New(log.NullLogSink{})}); err != nil {
 		return err
 	}
 	pod, err := w.install(ctx)
@@ -175,7 +193,7 @@ func freeAddress() (string, error) {
 // agents starts n agents with a store and a class each, and waits for the classes.
 func (w *World) agents(ctx context.Context, n int) error {
 	objects := []client.Object{&v1alpha1.PillarProtocol{
-		ObjectMeta: metav1.ObjectMeta{Name: "nvme"},
+		ObjectMeta: metav1.ObjectMeta{Name: protocolName},
 		Spec:       v1alpha1.PillarProtocolSpec{Protocol: v1alpha1.Protocol{NVMeOFTCP: &v1alpha1.NVMeOFTCP{Port: 4420, ACL: true}}},
 	}}
 	for i := range n {
@@ -194,7 +212,7 @@ func (w *World) agents(ctx context.Context, n int) error {
 			&v1alpha1.PillarStore{ObjectMeta: meta, Spec: v1alpha1.PillarStoreSpec{
 				AgentRef: name, Backend: v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{VolumeGroup: Pool}}}},
 			&v1alpha1.PillarStorageClass{ObjectMeta: meta, Spec: v1alpha1.PillarStorageClassSpec{
-				StoreRef: name, ProtocolRef: "nvme"}})
+				StoreRef: name, ProtocolRef: protocolName}})
 	}
 	for _, o := range objects {
 		if err := w.API.Create(ctx, o); err != nil {
@@ -208,6 +226,16 @@ func (w *World) agents(ctx context.Context, n int) error {
 		}
 	}
 	return nil
+}
+
+// each runs act for 0 to n-1, many at a time.
+func each(ctx context.Context, n int, act func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i := range n {
+		group.Go(func() error { return act(ctx, i) })
+	}
+	return group.Wait()
 }
 
 // AgentName is the name of an agent, of its store and of its class.
