@@ -8,6 +8,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -71,6 +72,20 @@ func (b *bench) drop(obj client.Object) {
 	if err := b.api.Delete(b.t.Context(), obj); err != nil {
 		b.t.Fatalf("delete %T: %v", obj, err)
 	}
+}
+
+// leave begins the deletion of a row's object, which its finalizer holds back.
+func (b *bench) leave(obj client.Object) {
+	b.t.Helper()
+	hold := func(finalizers string) error {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`))
+		return b.api.Patch(context.Background(), obj, patch)
+	}
+	if err := hold(`["` + v1alpha1.StoreFinalizer + `"]`); err != nil {
+		b.t.Fatalf("hold %T: %v", obj, err)
+	}
+	b.t.Cleanup(func() { _ = hold("null") })
+	b.drop(obj)
 }
 
 func (b *bench) named() metav1.ObjectMeta { return metav1.ObjectMeta{Name: b.name} }
@@ -173,6 +188,10 @@ func TestCodes_CreateVolume_objects(t *testing.T) {
 		"B-71 protocol missing": {
 			without(func(b *bench) client.Object { return &v1alpha1.PillarProtocol{ObjectMeta: b.named()} }),
 			csiserve.FailedPrecondition, "spec.protocolRef) not found",
+		},
+		"2.1 store on its way out": {
+			asked(func(b *bench, _ *csi.CreateVolumeRequest) { b.leave(&v1alpha1.PillarStore{ObjectMeta: b.named()}) }),
+			csiserve.FailedPrecondition, "spec.storeRef) is being deleted",
 		},
 		"B-71 claim missing": {
 			asked(func(_ *bench, r *csi.CreateVolumeRequest) { forClaim(r, "nobody") }),

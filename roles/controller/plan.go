@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
@@ -65,7 +66,7 @@ func (s *Server) layers(ctx context.Context, w *createRequest) (l settings.Layer
 	if w.Class != "" {
 		psc := &v1alpha1.PillarStorageClass{}
 		what := named("PillarStorageClass", w.Class, v1alpha1.StorageClassKey)
-		if err := s.read(ctx, w.Class, psc, csiserve.FailedPrecondition, what); err != nil {
+		if err := s.referent(ctx, w.Class, psc, what); err != nil {
 			return l, "", err
 		}
 		l.Class = &psc.Spec
@@ -73,14 +74,26 @@ func (s *Server) layers(ctx context.Context, w *createRequest) (l settings.Layer
 		viaStore, viaProtocol = "PillarStorageClass "+w.Class+" spec.storeRef", "PillarStorageClass "+w.Class+" spec.protocolRef"
 	}
 	store, protocol := &v1alpha1.PillarStore{}, &v1alpha1.PillarProtocol{}
-	if err := s.read(ctx, w.Store, store, csiserve.FailedPrecondition, named("PillarStore", w.Store, viaStore)); err != nil {
+	if err := s.referent(ctx, w.Store, store, named("PillarStore", w.Store, viaStore)); err != nil {
 		return l, "", err
 	}
-	if err := s.read(ctx, w.Protocol, protocol, csiserve.FailedPrecondition, named("PillarProtocol", w.Protocol, viaProtocol)); err != nil {
+	if err := s.referent(ctx, w.Protocol, protocol, named("PillarProtocol", w.Protocol, viaProtocol)); err != nil {
 		return l, "", err
 	}
 	l.Store, l.StoreName, l.Protocol = store.Spec, store.Name, protocol.Spec
 	return l, w.Protocol, checkLayout(store)
+}
+
+// referent reads what a new volume would depend on. One on its way out takes no new ones: its
+// deletion was allowed because nothing needed it.
+func (s *Server) referent(ctx context.Context, name string, obj client.Object, what string) error {
+	if err := s.read(ctx, name, obj, csiserve.FailedPrecondition, what); err != nil {
+		return err
+	}
+	if !obj.GetDeletionTimestamp().IsZero() {
+		return csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("%s is being deleted; use another or make it again", what))
+	}
+	return nil
 }
 
 func named(kind, name, via string) string {
