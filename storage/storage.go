@@ -100,7 +100,8 @@ type Backend interface {
 	Create(ctx context.Context, s Spec) (Volume, error)
 	// Inspect answers the volume, or ErrNotFound if the tool says there is none.
 	Inspect(ctx context.Context, name string) (Volume, error)
-	// Activate makes the volume's device usable after a reboot.
+	// Activate makes the volume's device usable after a reboot. A device that may yet come
+	// is an fs.ErrNotExist.
 	Activate(ctx context.Context, name string) (Volume, error)
 	// Expand makes the volume as large as bytes, rounded up as in Create, with its content
 	// and its users undisturbed; that size already is success. It never makes one smaller:

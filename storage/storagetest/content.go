@@ -13,7 +13,7 @@ import (
 const edge = 1 << 20
 
 // fill writes data to both ends of a volume, where signatures of filesystems, RAID, LVM
-// and partitions live.
+// and partitions live, and has it written before it returns.
 func fill(t *testing.T, f Fixture, v storage.Volume, data byte) {
 	t.Helper()
 	d, err := f.Open(v.DevicePath)
@@ -23,7 +23,7 @@ func fill(t *testing.T, f Fixture, v storage.Volume, data byte) {
 	content := bytes.Repeat([]byte{data}, int(min(edge, v.Bytes)))
 	_, start := d.WriteAt(content, 0)
 	_, end := d.WriteAt(content, v.Bytes-int64(len(content)))
-	if err := errors.Join(start, end, d.Close()); err != nil {
+	if err := errors.Join(start, end, d.Sync(), d.Close()); err != nil {
 		t.Fatalf("write %s: %v", v.DevicePath, err)
 	}
 }
@@ -38,7 +38,7 @@ func wantFilled(t *testing.T, f Fixture, v storage.Volume, data byte) {
 	for _, at := range []int64{0, v.Bytes - int64(len(want))} {
 		got := make([]byte, len(want))
 		if _, err := d.ReadAt(got, at); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s at byte %d does not hold %#x throughout: %v", v.DevicePath, at, data, err)
+			t.Errorf("%s from byte %d does not hold %#x throughout but %#x ...: %v", v.DevicePath, at, data, got[:16], err)
 		}
 	}
 	if err := d.Close(); err != nil {

@@ -274,6 +274,9 @@ func (v *memoryVolume) resize(size int64) {
 	v.size = size
 }
 
+// Sync implements Device.
+func (v *memoryVolume) Sync() error { return nil }
+
 // Close implements Device.
 func (v *memoryVolume) Close() error { return nil }
 

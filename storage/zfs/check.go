@@ -1,0 +1,109 @@
+package zfs
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// legalName is narrower than ZFS's rule: device links cannot have the spaces it allows
+// (H-38), and no name shall look like an option.
+var legalName = regexp.MustCompile(`^[A-Za-z0-9_.:][A-Za-z0-9_.:-]*$`)
+
+// nameMax is the longest dataset name in bytes, the pool included (zfs(8)).
+const nameMax = 255
+
+// CheckName answers storage.ErrInvalid for what cannot name a zvol in the pool (B-218).
+func (p *Pool) CheckName(name string) error {
+	if err := checkComponent("zvol", name); err != nil {
+		return err
+	}
+	if full := p.dataset(name); len(full) > nameMax {
+		return fmt.Errorf("%w: dataset name %q has %d bytes, ZFS takes %d", storage.ErrInvalid, full, len(full), nameMax)
+	}
+	if len(p.unfinished(name)) > nameMax {
+		return fmt.Errorf("%w: parent dataset %s leaves no room for names, use a shorter one", storage.ErrInvalid, p.parent())
+	}
+	return nil
+}
+
+// Check answers storage.ErrInvalid for what names no pool or no dataset below it.
+func (c Config) Check() error {
+	if first := c.Pool + "-"; !('a' <= first[0]|0x20 && first[0]|0x20 <= 'z') {
+		return fmt.Errorf("%w: pool name %q does not begin with a letter", storage.ErrInvalid, c.Pool)
+	}
+	parts := []string{c.Pool}
+	if c.ParentDataset != "" {
+		parts = append(parts, strings.Split(c.ParentDataset, "/")...)
+	}
+	for _, part := range parts {
+		if err := checkComponent("dataset", part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkComponent(kind, name string) error {
+	if name == "." || name == ".." || !legalName.MatchString(name) {
+		return fmt.Errorf("%w: %s name %q: want A-Z a-z 0-9 - _ . : and no - first", storage.ErrInvalid, kind, name)
+	}
+	return nil
+}
+
+// check holds a request against the layout (B-202, B-203).
+func (p *Pool) check(s storage.Spec) error {
+	if err := p.CheckName(s.ID.Name); err != nil {
+		return err
+	}
+	switch {
+	case s.Backend != storage.ZFSZvol || s.ZFS == nil:
+		return fmt.Errorf("%w: ZFS parameters missing (backend %q)", storage.ErrInvalid, s.Backend)
+	case s.ID.Pool != p.cfg.Pool || s.ZFS.Pool != p.cfg.Pool:
+		return fmt.Errorf("%w: pool %q in the parameters, this is %q", storage.ErrInvalid, s.ZFS.Pool, p.cfg.Pool)
+	case s.Bytes <= 0:
+		return fmt.Errorf("%w: size of %d bytes", storage.ErrInvalid, s.Bytes)
+	case s.ZFS.ParentDataset != p.cfg.ParentDataset:
+		return fmt.Errorf("%w: parent dataset %q, the agent has %q", storage.ErrPrecondition, s.ZFS.ParentDataset, p.cfg.ParentDataset)
+	}
+	return checkProperties(s.ZFS.Properties)
+}
+
+// ourNamespace is that of the user properties pillar sets itself (zfsprops(7)).
+const ourNamespace = "pillar-csi.bhyoo.com:"
+
+var legalProperty = regexp.MustCompile(`^[a-z0-9][a-z0-9:._-]*$`)
+
+// checkProperties refuses what would undo what a volume stands on, and what is no property
+// at all. The others are zfs's to judge.
+func checkProperties(properties map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(properties)) {
+		value := properties[key]
+		why := ""
+		switch {
+		case !legalProperty.MatchString(key):
+			why = "is no property name"
+		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+			why = "has a control character in its value"
+		case key == "volsize" || strings.HasPrefix(key, ourNamespace):
+			why = "is set by pillar"
+		case key == "volmode" && value == "none":
+			why = "would leave the volume without a device"
+		case key == "reservation", key == "refreservation" && value != "none" && value != "0":
+			// A number follows no expansion; "auto" and what else is 2^63 or more makes zfs
+			// create of OpenZFS 2.3 spin in the kernel for ever.
+			why = "follows the size by itself; only refreservation=none, for a sparse volume, is possible"
+		}
+		if why != "" {
+			return fmt.Errorf("%w: ZFS property %q %s", storage.ErrInvalid, key, why)
+		}
+	}
+	return nil
+}
+
+// sparse tells whether the properties ask for a volume that reserves nothing.
+func sparse(properties map[string]string) bool { return properties["refreservation"] != "" }

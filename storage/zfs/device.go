@@ -1,0 +1,252 @@
+package zfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/blockdev"
+	"github.com/pillar-csi/pillar/storage/host"
+	"github.com/pillar-csi/pillar/storage/host/crashpoint"
+)
+
+// deviceWait is how long Activate waits for a device: the kernel makes and renames devices
+// just after zfs has answered. After an import of many it takes longer (H-38); whoever has
+// the time asks again.
+const (
+	deviceWait = time.Second
+	devicePoll = 50 * time.Millisecond
+)
+
+// openWait bounds one look at a device. The first open after an import reads from the pool;
+// one of a suspended pool never comes back, and cannot be killed.
+const openWait = 5 * time.Second
+
+var errNoAnswer = fmt.Errorf("no answer within %s", openWait)
+
+// identity is what a device says of itself.
+type identity struct {
+	dataset      string
+	size         int64 // bytes
+	major, minor uint32
+}
+
+// nodes finds zvols' devices and keeps the links below /dev/zvol.
+type nodes struct {
+	root host.Root
+	ask  func(path string) (identity, error)
+
+	mu   sync.Mutex
+	hung map[string]bool // paths whose ask has not come back
+}
+
+func newNodes(root host.Root) *nodes {
+	return &nodes{root: root, ask: askKernel, hung: map[string]bool{}}
+}
+
+// blkZName is BLKZNAME of sys/fs/zfs.h: _IOR(0x12, 125, char[256]).
+const blkZName = 2<<30 | 256<<16 | 0x12<<8 | 125
+
+// askKernel opens a device and asks which dataset it is (what zvol_id of udev does).
+func askKernel(path string) (id identity, err error) {
+	f, err := blockdev.Open(path, os.O_RDONLY)
+	if err != nil {
+		return identity{}, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if id.major, id.minor, err = blockdev.FileNumbers(f); err != nil {
+		return identity{}, err
+	}
+	var name [256]byte
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), blkZName, uintptr(unsafe.Pointer(&name))); errno != 0 {
+		return identity{}, fmt.Errorf("%s is no zvol: %w", path, errno)
+	}
+	id.dataset = unix.ByteSliceToString(name[:])
+	id.size, err = f.Seek(0, io.SeekEnd)
+	return id, err
+}
+
+// who asks a device and gives up after openWait; its goroutine then stays until the pool is
+// back, and the device is not asked again meanwhile.
+func (n *nodes) who(ctx context.Context, path string) (identity, error) {
+	n.mu.Lock()
+	hangs := n.hung[path]
+	n.mu.Unlock()
+	if hangs {
+		return identity{}, fmt.Errorf("open %s: an earlier one still hangs", path)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, openWait, errNoAnswer)
+	defer cancel()
+	done := make(chan answer, 1)
+	go func() {
+		id, err := n.ask(path)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		done <- answer{id, err}
+		delete(n.hung, path)
+	}()
+	select {
+	case a := <-done:
+		return a.id, a.err
+	case <-ctx.Done():
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case a := <-done: // just now
+		return a.id, a.err
+	default:
+		n.hung[path] = true
+		return identity{}, fmt.Errorf("open %s: %w", path, context.Cause(ctx))
+	}
+}
+
+type answer struct {
+	id  identity
+	err error
+}
+
+// settle waits until the zvol's link leads to the zvol's device, making it if need be. A
+// device that is missing after deviceWait is an fs.ErrNotExist and storage.ErrPrecondition.
+func (n *nodes) settle(ctx context.Context, zvol report) error {
+	for end := time.Now().Add(deviceWait); ; {
+		err := n.linked(ctx, zvol)
+		switch {
+		case err == nil || errors.Is(err, fs.ErrPermission) || ctx.Err() != nil:
+			return err
+		case time.Now().After(end):
+			return fmt.Errorf("%w: device of %s is missing: %w", storage.ErrPrecondition, zvol.name, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(devicePoll):
+		}
+	}
+}
+
+func (n *nodes) linked(ctx context.Context, zvol report) error {
+	link := n.link(zvol.name)
+	if n.prove(ctx, link, zvol) == nil {
+		return nil
+	}
+	node, err := n.scan(ctx, zvol)
+	if err != nil {
+		return err
+	}
+	if err := n.lead(link, node); err != nil {
+		return err
+	}
+	return n.prove(ctx, link, zvol)
+}
+
+func (n *nodes) link(dataset string) string { return n.root.Path("dev/zvol", dataset) }
+
+// prove holds a device to a zvol: the kernel calls it so, and it has the size.
+func (n *nodes) prove(ctx context.Context, path string, zvol report) error {
+	id, err := n.who(ctx, path)
+	switch {
+	case err != nil:
+		return err
+	case id.dataset != zvol.name:
+		return fmt.Errorf("%s is the device of %s, not of %s", path, id.dataset, zvol.name)
+	case id.size != zvol.size:
+		return fmt.Errorf("%s has %d bytes, %s has %d", path, id.size, zvol.name, zvol.size)
+	}
+	return nil
+}
+
+// scan looks for the zvol's device among those of its size: each look opens a device, which
+// others' destroy finds busy, and a suspended pool's hangs.
+func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
+	sizes, err := filepath.Glob(n.root.Path("sys/block/zd*/size"))
+	if err != nil {
+		return "", err
+	}
+	tried := fmt.Errorf("%w: none of %d zvol devices has %d bytes", fs.ErrNotExist, len(sizes), zvol.size)
+	for _, file := range sizes {
+		text, err := os.ReadFile(file)
+		if err != nil { // the device is gone again
+			continue
+		}
+		sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil || sectors*512 != zvol.size {
+			continue
+		}
+		node := n.root.Path("dev", filepath.Base(filepath.Dir(file)))
+		err = n.prove(ctx, node, zvol)
+		if err == nil {
+			return node, nil
+		}
+		tried = errors.Join(tried, err)
+	}
+	return "", tried
+}
+
+// lead makes the link, or turns it to the node. Links go stale where no udev keeps them; the
+// kernel's name of the node was compared, the old link's does not matter.
+func (n *nodes) lead(link, node string) (err error) {
+	if st, err := os.Lstat(link); err == nil && st.Mode()&fs.ModeSymlink == 0 {
+		return fmt.Errorf("%s is no link: remove it", link)
+	}
+	what := "link " + link + " to " + node
+	crashpoint.Before(crashpoint.Kernel, what)
+	defer crashpoint.After(crashpoint.Kernel, what)
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return err
+	}
+	target, err := filepath.Rel(filepath.Dir(link), node)
+	if err != nil {
+		return err
+	}
+	// A name no dataset has: two calls may make it at once, one after the other wins.
+	temporary, err := os.MkdirTemp(filepath.Dir(link), ".pillar@")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+	if err := os.Symlink(target, filepath.Join(temporary, "link")); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(temporary, "link"), link)
+}
+
+// forget removes the link of a dataset that is gone, if udev has not.
+func (n *nodes) forget(dataset string) error {
+	link := n.link(dataset)
+	if st, err := os.Lstat(link); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+		return nil // none; or no work of ours, and proved before every use
+	}
+	what := "remove " + link
+	crashpoint.Before(crashpoint.Kernel, what)
+	defer crashpoint.After(crashpoint.Kernel, what)
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// holders says who keeps a zvol, as far as sysfs knows (H-40).
+func (n *nodes) holders(dataset string) string {
+	unknown := "a mount, an export or a program has it open"
+	major, minor, err := blockdev.Numbers(n.link(dataset))
+	if err != nil {
+		return unknown
+	}
+	names, err := blockdev.Holders(n.root, major, minor)
+	if err != nil || len(names) == 0 {
+		return unknown
+	}
+	return "held by " + strings.Join(names, ", ")
+}

@@ -1,0 +1,203 @@
+package zfs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host"
+)
+
+// machine is /dev and /sys in a directory, and what the kernel calls each zvol device.
+type machine struct {
+	t    *testing.T
+	root host.Root
+	zd   map[string]identity // by file name
+}
+
+func newMachine(t *testing.T) *machine {
+	return &machine{t: t, root: host.Root(t.TempDir()), zd: map[string]identity{}}
+}
+
+func (m *machine) add(zd, dataset string, bytes int64, sectors string) {
+	m.zd[zd] = identity{dataset: dataset, size: bytes}
+	m.write("dev/"+zd, "")
+	m.write("sys/block/"+zd+"/size", sectors+"\n")
+}
+
+func (m *machine) write(path, text string) {
+	path = m.root.Path(path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// ask resolves links, as opening does.
+func (m *machine) ask(path string) (identity, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return identity{}, err
+	}
+	id, ok := m.zd[filepath.Base(path)]
+	if !ok {
+		return identity{}, errors.New(path + " is no zvol")
+	}
+	return id, nil
+}
+
+func (m *machine) nodes() *nodes {
+	n := newNodes(m.root)
+	n.ask = m.ask
+	return n
+}
+
+func (m *machine) wantLink(want string) {
+	m.t.Helper()
+	if got, err := os.Readlink(m.root.Path("dev/zvol", dataset)); got != want {
+		m.t.Errorf("the link leads to %q, %v, want %q", got, err, want)
+	}
+	if left, _ := filepath.Glob(m.root.Path("dev/zvol/tank/k8s/.pillar*")); len(left) > 0 {
+		m.t.Errorf("left behind: %v", left)
+	}
+}
+
+var zvol = report{name: dataset, kind: "volume", size: volsize, block: 16384}
+
+const sectors = "19552" // of volsize
+
+// H-38, H-69, N-14: with udev's link, without, and with one that leads to another zvol.
+func TestNodes_settle(t *testing.T) {
+	tests := map[string]string{"no link": "", "udev's link": "../../../zd16", "a stale link": "../../../zd0", "a dangling link": "../../../zd99"}
+	for name, link := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.add("zd0", "tank/k8s/pvc-0", volsize, sectors)
+			m.add("zd16", dataset, volsize, sectors)
+			m.add("zd32", "tank/k8s/pvc-2", 1<<20, "2048")
+			if link != "" {
+				m.write("dev/zvol/tank/k8s/pvc-0", "")
+				if err := os.Symlink(link, m.root.Path("dev/zvol", dataset)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				if err := m.nodes().settle(t.Context(), zvol); err != nil {
+					t.Errorf("settle = %v", err)
+				}
+				m.wantLink("../../../zd16")
+			}
+		})
+	}
+}
+
+// B-237: what is missing stays an error, and names the zvol.
+func TestNodes_settle_fails(t *testing.T) {
+	tests := map[string]func(*machine){
+		"no device at all":         func(*machine) {},
+		"only others of that size": func(m *machine) { m.add("zd0", "tank/k8s/pvc-0", volsize, sectors) },
+		"of another size":          func(m *machine) { m.add("zd0", dataset, volsize-16384, "19520") },
+		"a size sysfs invents":     func(m *machine) { m.add("zd0", dataset, volsize-16384, sectors) },
+		"a snapshot's":             func(m *machine) { m.add("zd0", dataset+"@a", volsize, sectors) },
+		"a node nobody knows": func(m *machine) {
+			m.add("zd0", dataset, volsize, sectors)
+			m.write("dev/zvol/"+dataset, "")
+		},
+	}
+	for name, prepare := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t)
+				prepare(m)
+				err := m.nodes().settle(t.Context(), zvol)
+				if !errors.Is(err, storage.ErrPrecondition) || errors.Is(err, storage.ErrNotFound) || !strings.Contains(err.Error(), dataset) {
+					t.Errorf("settle = %v, want ErrPrecondition naming %s", err, dataset)
+				}
+			})
+		})
+	}
+}
+
+// H-38: a device that comes late is waited for; a caller's end is not outstayed.
+func TestNodes_settle_late(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		n := m.nodes()
+		ctx, cancel := context.WithTimeout(t.Context(), deviceWait/2)
+		defer cancel()
+		if err := n.settle(ctx, zvol); err == nil || ctx.Err() == nil {
+			t.Errorf("settle = %v, want it to wait until the context's end", err)
+		}
+		m.add("zd0", dataset, volsize, sectors)
+		if err := n.settle(t.Context(), zvol); err != nil {
+			t.Errorf("settle = %v", err)
+		}
+	})
+}
+
+// B-237: waiting does not help against a missing permission.
+func TestNodes_settle_permission(t *testing.T) {
+	m := newMachine(t)
+	m.add("zd0", dataset, volsize, sectors)
+	n := m.nodes()
+	n.ask = func(path string) (identity, error) {
+		return identity{}, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+	}
+	if err := n.settle(t.Context(), zvol); !errors.Is(err, fs.ErrPermission) || errors.Is(err, storage.ErrPrecondition) {
+		t.Errorf("settle = %v, want the permission error alone", err)
+	}
+}
+
+// H-26: the device of a suspended pool does not open; another's is found all the same, and
+// the hanging one is not opened again until it has answered.
+func TestNodes_hangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("zd0", "wedged/pvc-0", volsize, sectors)
+		m.add("zd16", dataset, volsize, sectors)
+		n := m.nodes()
+		back := make(chan struct{})
+		opened := 0
+		n.ask = func(path string) (identity, error) {
+			if strings.HasSuffix(path, "zd0") {
+				opened++
+				<-back
+			}
+			return m.ask(path)
+		}
+		for range 3 {
+			if err := n.settle(t.Context(), zvol); err != nil {
+				t.Errorf("settle = %v", err)
+			}
+			_ = os.Remove(m.root.Path("dev/zvol", dataset))
+		}
+		if opened != 1 {
+			t.Errorf("the hanging device was opened %d times, want once", opened)
+		}
+		close(back)
+		synctest.Wait()
+		if id, err := n.who(t.Context(), m.root.Path("dev/zd0")); err != nil || id.dataset != "wedged/pvc-0" {
+			t.Errorf("who = %+v, %v after the pool is back", id, err)
+		}
+	})
+}
+
+func TestNodes_forget(t *testing.T) {
+	m := newMachine(t)
+	m.add("zd0", dataset, volsize, sectors)
+	n := m.nodes()
+	if err := n.settle(t.Context(), zvol); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.forget(dataset); err != nil {
+			t.Errorf("forget = %v", err)
+		}
+		m.wantLink("")
+	}
+}
