@@ -20,6 +20,7 @@ import (
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/lvm"
+	"github.com/pillar-csi/pillar/storage/zfs"
 	"github.com/pillar-csi/pillar/transport"
 	"github.com/pillar-csi/pillar/transport/configfs"
 	"github.com/pillar-csi/pillar/transport/nvmet"
@@ -107,17 +108,35 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 func openVolumes(f file, root host.Root) *volumes {
 	v := &volumes{devices: kernelDevices{}}
 	for _, e := range f.Backends {
-		group := lvm.New(host.Exec{}, root, lvm.Config{
-			VolumeGroup: e.LVM.VolumeGroup, ThinPool: e.LVM.ThinPool, Mode: e.LVM.ProvisioningMode,
-		})
-		v.pools = append(v.pools, pool{
-			name: e.LVM.VolumeGroup, backend: storage.LVMLV, thinPool: e.LVM.ThinPool, mode: e.LVM.ProvisioningMode,
-			check:   lvm.CheckName,
-			device:  func(volume string) string { return root.Path("dev", e.LVM.VolumeGroup, volume) },
-			Backend: group,
-		})
+		switch {
+		case e.ZFS != nil:
+			v.pools = append(v.pools, zvolPool(e.ZFS, root))
+		case e.LVM != nil:
+			v.pools = append(v.pools, lvmPool(e.LVM, root))
+		}
 	}
 	return v
+}
+
+func zvolPool(e *zfsEntry, root host.Root) pool {
+	zvols := zfs.New(host.Exec{}, root, e.config())
+	return pool{
+		name: e.Pool, backend: storage.ZFSZvol, parent: e.ParentDataset,
+		check:   zvols.CheckName,
+		device:  func(volume string) string { return root.Path("dev/zvol", e.Pool, e.ParentDataset, volume) },
+		Backend: zvols,
+	}
+}
+
+func lvmPool(e *lvmEntry, root host.Root) pool {
+	return pool{
+		name: e.VolumeGroup, backend: storage.LVMLV, thinPool: e.ThinPool, mode: e.ProvisioningMode,
+		check:  lvm.CheckName,
+		device: func(volume string) string { return root.Path("dev", e.VolumeGroup, volume) },
+		Backend: lvm.New(host.Exec{}, root, lvm.Config{
+			VolumeGroup: e.VolumeGroup, ThinPool: e.ThinPool, Mode: e.ProvisioningMode,
+		}),
+	}
 }
 
 // openTargets makes every protocol. One line each.

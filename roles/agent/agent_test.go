@@ -247,13 +247,13 @@ func TestAgent_RefusesBeforeAnyEffect(t *testing.T) {
 	elsewhere.ID.Pool, elsewhere.LVM = "vg9", &storage.LVMParams{VolumeGroup: "vg9"}
 	thin := spec(1)
 	thin.LVM = &storage.LVMParams{VolumeGroup: "vg0", Mode: "thin", ThinPool: "tp"}
-	zvol := storage.Spec{ID: idA, Bytes: 1, Backend: storage.ZFSZvol, ZFS: &storage.ZFSParams{Pool: "vg0"}}
+	dataset := storage.Spec{ID: idA, Bytes: 1, Backend: storage.ZFSDataset, ZFS: &storage.ZFSParams{Pool: "vg0"}}
 	create := func(s storage.Spec) error { _, err := r.CreateVolume(ctx, tok, s); return err }
 	_, capacity := r.Capacity(ctx, storage.LVMLV, "vg9")
 	tests := map[string]struct{ err, want error }{
 		"create in another pool":      {create(elsewhere), storage.ErrNotFound},
 		"create of another layout":    {create(thin), storage.ErrPrecondition},
-		"create of another backend":   {create(zvol), storage.ErrUnsupported},
+		"create of another backend":   {create(dataset), storage.ErrUnsupported},
 		"create of no size":           {create(spec(0)), storage.ErrInvalid},
 		"delete in another pool":      {r.DeleteVolume(ctx, tok, storage.LVMLV, other), storage.ErrPrecondition},
 		"unexport in another pool":    {r.UnexportVolume(ctx, tok, storage.LVMLV, transport.NVMeTCP, other), storage.ErrPrecondition},

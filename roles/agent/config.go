@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pillar-csi/pillar/storage/lvm"
+	"github.com/pillar-csi/pillar/storage/zfs"
 )
 
 // file is the --config file (api.md 12): one entry per pool.
@@ -94,7 +95,7 @@ func (e *entry) check(path string) error {
 		return fmt.Errorf("%s: %d members, want exactly one of zfs, lvm, directory", path, members)
 	case e.ZFS != nil:
 		return errors.Join(
-			poolName(path+".zfs.pool", e.ZFS.Pool),
+			datasetName(path+".zfs", e.ZFS),
 			oneOf(path+".zfs.volumeType", &e.ZFS.VolumeType, "zvol", "dataset"))
 	case e.LVM != nil:
 		return errors.Join(
@@ -114,6 +115,17 @@ func poolName(path, value string) error {
 		return fmt.Errorf("%s: %q is no pool name, set it to the name the host's tools show", path, value)
 	}
 	return nil
+}
+
+func datasetName(path string, e *zfsEntry) error {
+	if err := e.config().Check(); err != nil {
+		return fmt.Errorf("%s: %w, set pool and parentDataset to names zfs list shows", path, err)
+	}
+	return nil
+}
+
+func (e *zfsEntry) config() zfs.Config {
+	return zfs.Config{Pool: e.Pool, ParentDataset: e.ParentDataset}
 }
 
 func groupName(path, value string) error {
@@ -167,10 +179,11 @@ func (e *entry) claim(path string, seen map[string]string) error {
 // offered refuses what is legal and not built yet.
 func (f file) offered() error {
 	for i, e := range f.Backends {
-		for member, set := range map[string]bool{"zfs": e.ZFS != nil, "directory": e.Directory != nil} {
-			if set {
-				return fmt.Errorf("backends[%d].%s: not offered by this version yet, remove the entry", i, member)
-			}
+		switch {
+		case e.Directory != nil:
+			return fmt.Errorf("backends[%d].directory: not offered by this version yet, remove the entry", i)
+		case e.ZFS != nil && e.ZFS.VolumeType != "zvol":
+			return fmt.Errorf("backends[%d].zfs.volumeType: %q is not offered by this version yet, remove the entry", i, e.ZFS.VolumeType)
 		}
 	}
 	return nil

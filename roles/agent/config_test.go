@@ -8,13 +8,14 @@ import (
 )
 
 func TestParseFile(t *testing.T) {
-	got, err := parseFile([]byte("backends:\n- lvm: {volumeGroup: vg0}\n- lvm: {volumeGroup: vg1, thinPool: tp, provisioningMode: thin}\n"))
+	got, err := parseFile([]byte("backends:\n- lvm: {volumeGroup: vg0}\n- lvm: {volumeGroup: vg1, thinPool: tp, provisioningMode: thin}\n- zfs: {pool: tank, parentDataset: k8s/vols}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := file{Backends: []entry{
 		{LVM: &lvmEntry{VolumeGroup: "vg0", ProvisioningMode: "linear"}},
 		{LVM: &lvmEntry{VolumeGroup: "vg1", ThinPool: "tp", ProvisioningMode: "thin"}},
+		{ZFS: &zfsEntry{Pool: "tank", VolumeType: "zvol", ParentDataset: "k8s/vols"}},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("parseFile differs (-want +got):\n%s", diff)
@@ -40,8 +41,11 @@ func TestParseFile_refuses(t *testing.T) {
 		"a volume type twice":  {"backends: [{zfs: {pool: v}}, {zfs: {pool: v, volumeType: zvol}}]", "backends[1]: duplicate pool/VG"},
 		"a logical pool twice": {"backends: [{directory: {logicalPool: s, hostRoot: /a}}, {directory: {logicalPool: s, hostRoot: /b}}]", "backends[1]: duplicate"},
 		"no host root":         {"backends: [{directory: {logicalPool: s}}]", "backends[0].directory.hostRoot"},
-		"ZFS, for now": {"backends: [{lvm: {volumeGroup: s}}, {zfs: {pool: p}}, {zfs: {pool: p, volumeType: dataset}}]",
-			"backends[1].zfs: not offered by this version yet"},
+		"no ZFS pool":          {"backends: [{zfs: {parentDataset: k8s}}]", "backends[0].zfs: invalid: pool name"},
+		"a space in a pool":    {"backends: [{zfs: {pool: my pool}}]", `backends[0].zfs: invalid: dataset name "my pool"`},
+		"a whole dataset path": {"backends: [{zfs: {pool: tank, parentDataset: /tank/k8s}}]", "backends[0].zfs: invalid"},
+		"datasets, for now": {"backends: [{lvm: {volumeGroup: s}}, {zfs: {pool: p}}, {zfs: {pool: p, volumeType: dataset}}]",
+			`backends[2].zfs.volumeType: "dataset" is not offered by this version yet`},
 		"directories, for now": {"backends: [{lvm: {volumeGroup: s}}, {directory: {logicalPool: s, hostRoot: /a}}]",
 			"backends[1].directory: not offered by this version yet"},
 	}

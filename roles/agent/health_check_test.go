@@ -2,12 +2,15 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
 	"github.com/pillar-csi/pillar/roles/agent/exports"
 	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/storagetest"
 )
 
 // hung is a backend whose tools do not answer.
@@ -32,4 +35,19 @@ func TestAgent_HealthOfAHungPool(t *testing.T) {
 			t.Errorf("HealthCheck = %v, %v (%v), want two unhealthy pools in time", got, err, ctx.Err())
 		}
 	})
+}
+
+// degraded is a backend that is there and not well.
+type degraded struct{ storage.Backend }
+
+func (degraded) Health(context.Context) error { return errors.New("pool tank is DEGRADED") }
+
+// B-283: a backend's own word counts, also of a pool that can be read.
+func TestPool_health(t *testing.T) {
+	mem := storagetest.NewMemory("tank", storagetest.Unit)
+	for want, backend := range map[string]storage.Backend{"<nil>": mem, "pool tank is DEGRADED": degraded{mem}} {
+		if got := fmt.Sprint((&pool{name: "tank", Backend: backend}).health(t.Context())); got != want {
+			t.Errorf("health = %s, want %s", got, want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
@@ -19,6 +20,7 @@ type volumes struct {
 type pool struct {
 	name     string
 	backend  storage.BackendType
+	parent   string                     // ZFS: parent dataset below the pool
 	thinPool string                     // LVM
 	mode     string                     // LVM: for requests naming none
 	check    func(volume string) error  // storage.ErrInvalid: no backend of this type has such a name
@@ -27,7 +29,7 @@ type pool struct {
 }
 
 // offered: the backend types this version serves at all.
-var offered = []storage.BackendType{storage.LVMLV}
+var offered = []storage.BackendType{storage.LVMLV, storage.ZFSZvol}
 
 // find answers the pool of that type and name. A backend this agent does not
 // offer is ErrUnsupported, a pool that is not configured ErrNotFound.
@@ -72,6 +74,9 @@ func (v *volumes) poolToRemove(backend storage.BackendType, id storage.VolumeID)
 
 // fit fills in the entry's mode and refuses another layout than the entry's (B-202).
 func (p *pool) fit(s *storage.Spec) error {
+	if s.ZFS != nil && s.ZFS.ParentDataset != p.parent {
+		return fmt.Errorf("%w: request names parent dataset %q, this agent has %q for %s", storage.ErrPrecondition, s.ZFS.ParentDataset, p.parent, p.name)
+	}
 	if s.LVM == nil {
 		return nil
 	}
@@ -108,7 +113,7 @@ func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id st
 	if err != nil {
 		return "", err
 	}
-	vol, err := p.Activate(ctx, id.Name)
+	vol, err := p.activate(ctx, id.Name, until)
 	if errors.Is(err, storage.ErrNotFound) {
 		return "", fmt.Errorf("%w: device of %s is missing: %w", storage.ErrPrecondition, id, err)
 	}
@@ -119,6 +124,21 @@ func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id st
 		return "", err
 	}
 	return vol.DevicePath, nil
+}
+
+// activate asks again while the backend says that the device may yet come.
+func (p *pool) activate(ctx context.Context, name string, until time.Time) (storage.Volume, error) {
+	for {
+		vol, err := p.Activate(ctx, name)
+		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(until) {
+			return vol, err
+		}
+		select {
+		case <-ctx.Done():
+			return storage.Volume{}, err
+		case <-time.After(devicePoll):
+		}
+	}
 }
 
 // devicePoll: a node made by the LVM tools is there when they return; one made by a udev

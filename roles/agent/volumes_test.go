@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
@@ -82,5 +84,51 @@ func TestVolumes_Device(t *testing.T) {
 				t.Errorf("Device = %q, %v, want %v", path, err, tt.want)
 			}
 		})
+	}
+}
+
+// late is a backend whose device comes after some time.
+type late struct {
+	storage.Backend
+	missing int
+}
+
+func (l *late) Activate(ctx context.Context, name string) (storage.Volume, error) {
+	if l.missing--; l.missing >= 0 {
+		return storage.Volume{}, fmt.Errorf("%w: %w", storage.ErrPrecondition, fs.ErrNotExist)
+	}
+	return l.Inspect(ctx, name)
+}
+
+// B-237: a zvol's device may come a while after its pool.
+func TestPool_activate(t *testing.T) {
+	tests := map[string]struct {
+		missing int
+		wait    time.Duration
+		want    error
+	}{"comes late": {3, time.Minute, nil}, "never comes": {1 << 30, time.Minute, storage.ErrPrecondition}, "no time left": {1, -time.Second, storage.ErrPrecondition}}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := storagetest.NewMemory("tank", 1<<30)
+				if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "tank", Name: "a"}, Bytes: 1}); err != nil {
+					t.Fatal(err)
+				}
+				p := &pool{Backend: &late{Backend: mem, missing: tt.missing}}
+				if v, err := p.activate(t.Context(), "a", time.Now().Add(tt.wait)); !errors.Is(err, tt.want) {
+					t.Errorf("activate = %+v, %v, want %v", v, err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// B-202: nothing is placed in another parent dataset.
+func TestPool_fit_parent(t *testing.T) {
+	for parent, want := range map[string]error{"k8s": nil, "": storage.ErrPrecondition, "k8s/b": storage.ErrPrecondition} {
+		p := &pool{name: "tank", parent: "k8s"}
+		if err := p.fit(&storage.Spec{ZFS: &storage.ZFSParams{Pool: "tank", ParentDataset: parent}}); !errors.Is(err, want) {
+			t.Errorf("fit of parent dataset %q = %v, want %v", parent, err, want)
+		}
 	}
 }
