@@ -5,18 +5,33 @@ import (
 	"os"
 	"path/filepath"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/e2e/cluster"
 )
+
+// Namespace is where pillar is installed.
+const Namespace = "pillar-csi-system"
 
 // placeholder is the binary's name in the lab overlay.
 const placeholder = "/lab/bin/pillar-lab"
 
 // Install applies pillar's manifests: the lab overlay, whose only purpose is the mounted
 // binary, or the base itself when the image is to be used. deploy is the repository's
-// folder of that name.
+// folder of that name. It returns when the controller is ready, as `kubectl rollout status`
+// does: until then the API server refuses stores and classes, because it cannot ask anybody.
 func Install(ctx context.Context, c *cluster.Cluster, deploy string) error {
+	if err := apply(ctx, c, deploy); err != nil {
+		return err
+	}
+	controller := client.ObjectKey{Namespace: Namespace, Name: "pillar-csi-controller"}
+	return c.WaitCondition(ctx, appsv1.SchemeGroupVersion.WithKind("Deployment"), controller, "Available", metav1.ConditionTrue)
+}
+
+func apply(ctx context.Context, c *cluster.Cluster, deploy string) error {
 	if os.Getenv(cluster.ImageVar) == "1" {
 		return c.Apply(ctx, filepath.Join(deploy, "kustomize/base"))
 	}

@@ -40,6 +40,7 @@ func (c *ControlPlane) apiserverFlags() []string {
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
 		"--kubelet-preferred-address-types=InternalIP", // logs and exec: there is no DNS
+		"--enable-aggregator-routing=true",             // calls webhooks in their pods: there is no kube-proxy
 		"--profiling=false", "--v=1",
 	}
 }
