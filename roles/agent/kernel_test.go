@@ -25,9 +25,10 @@ import (
 // machine is a guest as a storage node: a volume group on a spare disk, the kernel's
 // nvmet, and an agent whose files lie where the next process finds them.
 type machine struct {
-	t     testing.TB
-	dir   string
-	group string
+	t       testing.TB
+	dir     string
+	group   string
+	backend string // entry of the configuration
 	*agentrpc.Client
 	stop func() error
 }
@@ -48,7 +49,8 @@ var (
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	hosttest.Need(t, "dm_mod", "nvmet", "nvmet_tcp", "bin:lvm")
-	m := &machine{t: t, dir: filepath.Join(os.TempDir(), "pillar-agent-test"), group: testGroup}
+	m := &machine{t: t, dir: filepath.Join(os.TempDir(), "pillar-agent-test"), group: testGroup,
+		backend: "{lvm: {volumeGroup: " + testGroup + "}}"}
 	if hosttest.InChild(t) {
 		return m
 	}
@@ -89,8 +91,7 @@ func clearTargets() {
 // start runs an agent and waits until it answers.
 func (m *machine) start() error {
 	config := filepath.Join(m.dir, "agent.yaml")
-	text := fmt.Sprintf("backends: [{lvm: {volumeGroup: %s}}]", m.group)
-	err := errors.Join(os.MkdirAll(m.dir, 0o700), os.WriteFile(config, []byte(text), 0o600))
+	err := errors.Join(os.MkdirAll(m.dir, 0o700), os.WriteFile(config, []byte("backends: ["+m.backend+"]"), 0o600))
 	if err != nil {
 		return err
 	}
