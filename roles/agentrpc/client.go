@@ -29,9 +29,9 @@ const (
 )
 
 // maxMessage bounds a request and its answer, in bytes. The complete request of 2,500
-// volumes is 0.7 MB, its answer with an error for each of them about 1 MB; gRPC's own
-// bound of 4 MiB is near enough to be met by initiators and long errors, and a complete
-// request cannot be split.
+// volumes published to one node each is 0.4 MB, and as much again for every further
+// node; errors fill the answer. gRPC's own bound of 4 MiB is near enough to be met, and a
+// complete request cannot be split.
 const maxMessage = 64 << 20
 
 // reconnect bounds the pause between attempts to reach an agent that restarts: gRPC's

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -219,24 +220,35 @@ func (o outcome) news() bool {
 }
 
 // write brings outcomes into the records, up to a batch of writes, and answers how many.
+// A few at once keep the pace with an API server that is slow.
 func (r *exports) write(ctx context.Context, agent string) (wrote int) {
-	for wrote < batch {
-		r.mu.Lock()
-		b := r.backlog(agent)
-		if len(b.told) == 0 {
-			b.told = nil
-			r.mu.Unlock()
-			return wrote
+	var group errgroup.Group
+	group.SetLimit(8)
+	for ; wrote < batch; wrote++ {
+		o, ok := r.untold(agent)
+		if !ok {
+			break
 		}
+		group.Go(func() error { r.record(ctx, agent, o); return nil })
+	}
+	group.Wait()
+	return wrote
+}
+
+// untold answers the next outcome that its record does not say yet.
+func (r *exports) untold(agent string) (outcome, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.backlog(agent)
+	for len(b.told) > 0 {
 		o := b.told[0]
 		b.told = b.told[1:]
-		r.mu.Unlock()
 		if o.news() {
-			wrote++
-			r.record(ctx, agent, o)
+			return o, true
 		}
 	}
-	return wrote
+	b.told = nil
+	return outcome{}, false
 }
 
 // record writes one outcome under the version of the record that was sent. A record that
