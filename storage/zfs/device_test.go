@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -162,10 +163,10 @@ func TestNodes_hangs(t *testing.T) {
 		m.add("zd16", dataset, volsize, sectors)
 		n := m.nodes()
 		back := make(chan struct{})
-		opened := 0
+		var opened atomic.Int32
 		n.ask = func(path string) (identity, error) {
 			if strings.HasSuffix(path, "zd0") {
-				opened++
+				opened.Add(1)
 				<-back
 			}
 			return m.ask(path)
@@ -176,8 +177,8 @@ func TestNodes_hangs(t *testing.T) {
 			}
 			_ = os.Remove(m.root.Path("dev/zvol", dataset))
 		}
-		if opened != 1 {
-			t.Errorf("the hanging device was opened %d times, want once", opened)
+		if n := opened.Load(); n != 1 {
+			t.Errorf("the hanging device was opened %d times, want once", n)
 		}
 		close(back)
 		synctest.Wait()
