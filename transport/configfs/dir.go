@@ -26,7 +26,7 @@ import (
 )
 
 // FS is the filesystem below a Dir: names are slash-separated and relative to its root.
-// Errors carry the kernel's errno. Two exist: the mounted configfs and configfstest's.
+// Errors carry the kernel's errno. Two exist: the mounted configfs and package memory's.
 type FS interface {
 	Mkdir(name string) error
 	Rmdir(name string) error

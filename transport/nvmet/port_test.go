@@ -79,7 +79,7 @@ func TestTarget_Link_mdts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k, tgt := fixture(t)
 			exporting(export(nil))(t, tgt)
-			k.Add("nvmet/ports/"+strconv.Itoa(portID(portal))+"/param_mdts", tc.live)
+			k.Plant("nvmet/ports/"+strconv.Itoa(portID(portal))+"/param_mdts", tc.live)
 			_, err := tgt.Export(t.Context(), export(func(e *transport.Export) { e.MaxDataTransferSize = tc.asked }), free)
 			if !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), "param_mdts") {
 				t.Errorf("Export = %v, want %v", err, tc.want)

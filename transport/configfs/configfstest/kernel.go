@@ -1,52 +1,45 @@
-// Package configfstest is a configfs in memory that enforces the kernel's rules for nvmet,
-// so that a package's order of writes is tested without a kernel. Rules holds every rule
-// to the real configfs as well; a rule without a case there does not belong here.
+// Package configfstest holds a configfs to the kernel's rules for nvmet, the real one in a
+// lab guest as well as the one of package memory, and records what that one is asked to do:
+// a package's order of writes is tested without a kernel.
 package configfstest
 
 import (
-	"fmt"
-	"io/fs"
-	"maps"
-	"path"
-	"slices"
-	"strings"
 	"sync"
-	"syscall"
 
-	"github.com/pillar-csi/pillar/transport/configfs"
+	"github.com/pillar-csi/pillar/transport/configfs/memory"
 )
 
-// Kernel is a configfs with nvmet loaded. It implements configfs.FS.
+// Kernel is a configfs in memory with its trace.
 type Kernel struct {
+	*memory.Kernel
+
 	// OnEffect, if set, is called before every effect with its trace line; an error stops
 	// the effect and is its answer.
 	OnEffect func(line string) error
 
 	mu    sync.Mutex
-	nodes map[string]*node
 	trace []string
-}
-
-// node is a directory, an attribute file or a symbolic link.
-type node struct {
-	dir    bool
-	object bool   // made by mkdir, so rmdir may remove it
-	target string // of a link
-	value  string // of an attribute, as shown without its newline
-	links  int    // how many links point here
 }
 
 // New answers a configfs with the empty trees of nvmet.
 func New() *Kernel {
-	k := &Kernel{nodes: map[string]*node{}}
-	for _, dir := range []string{".", "nvmet", "nvmet/hosts", "nvmet/subsystems", "nvmet/ports"} {
-		k.nodes[dir] = &node{dir: true}
-	}
+	k := &Kernel{}
+	k.Kernel = memory.New(k.effect)
 	return k
 }
 
-// Dir answers its root.
-func (k *Kernel) Dir() configfs.Dir { return configfs.On(k) }
+// effect lets the test interfere and records the line.
+func (k *Kernel) effect(line string) error {
+	if k.OnEffect != nil {
+		if err := k.OnEffect(line); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.trace = append(k.trace, line)
+	return nil
+}
 
 // Trace answers the effects so far, one line each, in the order the kernel saw them, and
 // forgets them.
@@ -56,203 +49,4 @@ func (k *Kernel) Trace() []string {
 	t := k.trace
 	k.trace = nil
 	return t
-}
-
-// Plant sets an attribute behind the target's back, past every rule.
-func (k *Kernel) Plant(name, value string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.nodes[name].value = value
-}
-
-// Add makes an attribute that other kernels have.
-func (k *Kernel) Add(name, value string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.nodes[name] = &node{value: value}
-}
-
-// effect records a line and lets the test interfere.
-func (k *Kernel) effect(line string) error {
-	if k.OnEffect != nil {
-		if err := k.OnEffect(line); err != nil {
-			return err
-		}
-	}
-	k.trace = append(k.trace, line)
-	return nil
-}
-
-func fail(op, name string, errno syscall.Errno) error {
-	return &fs.PathError{Op: op, Path: name, Err: errno}
-}
-
-// Mkdir implements configfs.FS.
-func (k *Kernel) Mkdir(name string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	parent := k.nodes[path.Dir(name)]
-	switch {
-	case parent == nil:
-		return fail("mkdir", name, syscall.ENOENT)
-	case k.nodes[name] != nil:
-		return fail("mkdir", name, syscall.EEXIST)
-	}
-	attrs, dirs, errno := born(name)
-	if errno != 0 {
-		return fail("mkdir", name, errno)
-	}
-	if err := k.effect("mkdir " + name); err != nil {
-		return err
-	}
-	k.nodes[name] = &node{dir: true, object: true}
-	for attr, value := range attrs {
-		k.nodes[path.Join(name, attr)] = &node{value: value}
-	}
-	for _, d := range dirs {
-		k.nodes[path.Join(name, d)] = &node{dir: true}
-	}
-	return nil
-}
-
-// Rmdir implements configfs.FS.
-func (k *Kernel) Rmdir(name string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := k.nodes[name]
-	switch {
-	case n == nil:
-		return fail("rmdir", name, syscall.ENOENT)
-	case !n.object:
-		return fail("rmdir", name, syscall.EPERM)
-	case n.links > 0:
-		return fail("rmdir", name, syscall.EBUSY)
-	}
-	for child, c := range k.below(name) {
-		if c.object || c.target != "" {
-			return fail("rmdir "+child, name, syscall.ENOTEMPTY)
-		}
-	}
-	if err := k.effect("rmdir " + name); err != nil {
-		return err
-	}
-	for child := range k.below(name) {
-		delete(k.nodes, child)
-	}
-	delete(k.nodes, name)
-	return nil
-}
-
-// below answers a copy of everything under name.
-func (k *Kernel) below(name string) map[string]*node {
-	sub := map[string]*node{}
-	for n, v := range k.nodes {
-		if strings.HasPrefix(n, name+"/") {
-			sub[n] = v
-		}
-	}
-	return sub
-}
-
-// Symlink implements configfs.FS.
-func (k *Kernel) Symlink(target, name string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	t := k.nodes[target]
-	switch {
-	case t == nil || k.nodes[path.Dir(name)] == nil:
-		return fail("symlink", name, syscall.ENOENT)
-	case k.nodes[name] != nil:
-		return fail("symlink", name, syscall.EEXIST)
-	}
-	if errno := k.allowLink(target, name); errno != 0 {
-		return fail("symlink", name, errno)
-	}
-	if err := k.effect("link " + name); err != nil {
-		return err
-	}
-	t.links++
-	k.nodes[name] = &node{target: target}
-	return nil
-}
-
-// Unlink implements configfs.FS.
-func (k *Kernel) Unlink(name string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := k.nodes[name]
-	switch {
-	case n == nil:
-		return fail("unlink", name, syscall.ENOENT)
-	case n.target == "":
-		return fail("unlink", name, syscall.EPERM)
-	}
-	if err := k.effect("unlink " + name); err != nil {
-		return err
-	}
-	k.nodes[n.target].links--
-	delete(k.nodes, name)
-	return nil
-}
-
-// ReadFile implements configfs.FS.
-func (k *Kernel) ReadFile(name string) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := k.nodes[name]
-	switch {
-	case n == nil:
-		return nil, fail("open", name, syscall.ENOENT)
-	case path.Base(name) == "revalidate_size":
-		return nil, fail("open", name, syscall.EACCES)
-	}
-	return []byte(n.value + "\n"), nil
-}
-
-// WriteFile implements configfs.FS.
-func (k *Kernel) WriteFile(name string, data []byte) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := k.nodes[name]
-	if n == nil {
-		return fail("open", name, syscall.ENOENT)
-	}
-	value := strings.TrimSuffix(string(data), "\n")
-	shown, errno := k.store(name, value)
-	if errno != 0 {
-		return fail("write", name, errno)
-	}
-	if err := k.effect(fmt.Sprintf("set %s %s", name, value)); err != nil {
-		return err
-	}
-	n.value = shown
-	return nil
-}
-
-// ReadDir implements configfs.FS.
-func (k *Kernel) ReadDir(name string) ([]string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.nodes[name] == nil {
-		return nil, fail("open", name, syscall.ENOENT)
-	}
-	var names []string
-	for n := range maps.Keys(k.nodes) {
-		if n != "." && path.Dir(n) == name {
-			names = append(names, path.Base(n))
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// IsDir implements configfs.FS.
-func (k *Kernel) IsDir(name string) (bool, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := k.nodes[name]
-	if n == nil {
-		return false, fail("lstat", name, syscall.ENOENT)
-	}
-	return n.dir, nil
 }

@@ -1,4 +1,4 @@
-package configfstest
+package memory
 
 import (
 	"encoding/hex"
