@@ -36,56 +36,59 @@ const openWait = 5 * time.Second
 
 var errNoAnswer = fmt.Errorf("no answer within %s", openWait)
 
-// identity is what a device says of itself.
-type identity struct {
-	dataset      string
-	size         int64 // bytes
-	major, minor uint32
+// Identity is what a zvol's device says of itself.
+type Identity struct {
+	Dataset      string
+	Size         int64 // bytes
+	Major, Minor uint32
 }
 
 // nodes finds zvols' devices and keeps the links below /dev/zvol.
 type nodes struct {
 	root host.Root
-	ask  func(path string) (identity, error)
+	ask  func(path string) (Identity, error)
 
 	mu   sync.Mutex
 	hung map[string]bool // paths whose ask has not come back
 }
 
-func newNodes(root host.Root) *nodes {
-	return &nodes{root: root, ask: askKernel, hung: map[string]bool{}}
+func newNodes(root host.Root, ask func(path string) (Identity, error)) *nodes {
+	if ask == nil {
+		ask = askKernel
+	}
+	return &nodes{root: root, ask: ask, hung: map[string]bool{}}
 }
 
 // blkZName is BLKZNAME of sys/fs/zfs.h: _IOR(0x12, 125, char[256]).
 const blkZName = 2<<30 | 256<<16 | 0x12<<8 | 125
 
 // askKernel opens a device and asks which dataset it is (what zvol_id of udev does).
-func askKernel(path string) (id identity, err error) {
+func askKernel(path string) (id Identity, err error) {
 	f, err := blockdev.Open(path, os.O_RDONLY)
 	if err != nil {
-		return identity{}, err
+		return Identity{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if id.major, id.minor, err = blockdev.FileNumbers(f); err != nil {
-		return identity{}, err
+	if id.Major, id.Minor, err = blockdev.FileNumbers(f); err != nil {
+		return Identity{}, err
 	}
 	var name [256]byte
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), blkZName, uintptr(unsafe.Pointer(&name))); errno != 0 {
-		return identity{}, fmt.Errorf("%s is no zvol: %w", path, errno)
+		return Identity{}, fmt.Errorf("%s is no zvol: %w", path, errno)
 	}
-	id.dataset = unix.ByteSliceToString(name[:])
-	id.size, err = f.Seek(0, io.SeekEnd)
+	id.Dataset = unix.ByteSliceToString(name[:])
+	id.Size, err = f.Seek(0, io.SeekEnd)
 	return id, err
 }
 
 // who asks a device and gives up after openWait; its goroutine then stays until the pool is
 // back, and the device is not asked again meanwhile.
-func (n *nodes) who(ctx context.Context, path string) (identity, error) {
+func (n *nodes) who(ctx context.Context, path string) (Identity, error) {
 	n.mu.Lock()
 	hangs := n.hung[path]
 	n.mu.Unlock()
 	if hangs {
-		return identity{}, fmt.Errorf("open %s: an earlier one still hangs", path)
+		return Identity{}, fmt.Errorf("open %s: an earlier one still hangs", path)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openWait, errNoAnswer)
 	defer cancel()
@@ -109,12 +112,12 @@ func (n *nodes) who(ctx context.Context, path string) (identity, error) {
 		return a.id, a.err
 	default:
 		n.hung[path] = true
-		return identity{}, fmt.Errorf("open %s: %w", path, context.Cause(ctx))
+		return Identity{}, fmt.Errorf("open %s: %w", path, context.Cause(ctx))
 	}
 }
 
 type answer struct {
-	id  identity
+	id  Identity
 	err error
 }
 
@@ -159,10 +162,10 @@ func (n *nodes) prove(ctx context.Context, path string, zvol report) error {
 	switch {
 	case err != nil:
 		return err
-	case id.dataset != zvol.name:
-		return fmt.Errorf("%s is the device of %s, not of %s", path, id.dataset, zvol.name)
-	case id.size != zvol.size:
-		return fmt.Errorf("%s has %d bytes, %s has %d", path, id.size, zvol.name, zvol.size)
+	case id.Dataset != zvol.name:
+		return fmt.Errorf("%s is the device of %s, not of %s", path, id.Dataset, zvol.name)
+	case id.Size != zvol.size:
+		return fmt.Errorf("%s has %d bytes, %s has %d", path, id.Size, zvol.name, zvol.size)
 	}
 	return nil
 }

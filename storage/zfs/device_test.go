@@ -19,15 +19,15 @@ import (
 type machine struct {
 	t    *testing.T
 	root host.Root
-	zd   map[string]identity // by file name
+	zd   map[string]Identity // by file name
 }
 
 func newMachine(t *testing.T) *machine {
-	return &machine{t: t, root: host.Root(t.TempDir()), zd: map[string]identity{}}
+	return &machine{t: t, root: host.Root(t.TempDir()), zd: map[string]Identity{}}
 }
 
 func (m *machine) add(zd, dataset string, bytes int64, sectors string) {
-	m.zd[zd] = identity{dataset: dataset, size: bytes}
+	m.zd[zd] = Identity{Dataset: dataset, Size: bytes}
 	m.write("dev/"+zd, "")
 	m.write("sys/block/"+zd+"/size", sectors+"\n")
 }
@@ -40,22 +40,20 @@ func (m *machine) write(path, text string) {
 }
 
 // ask resolves links, as opening does.
-func (m *machine) ask(path string) (identity, error) {
+func (m *machine) ask(path string) (Identity, error) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return identity{}, err
+		return Identity{}, err
 	}
 	id, ok := m.zd[filepath.Base(path)]
 	if !ok {
-		return identity{}, errors.New(path + " is no zvol")
+		return Identity{}, errors.New(path + " is no zvol")
 	}
 	return id, nil
 }
 
 func (m *machine) nodes() *nodes {
-	n := newNodes(m.root)
-	n.ask = m.ask
-	return n
+	return newNodes(m.root, m.ask)
 }
 
 func (m *machine) wantLink(want string) {
@@ -146,8 +144,8 @@ func TestNodes_settle_permission(t *testing.T) {
 	m := newMachine(t)
 	m.add("zd0", dataset, volsize, sectors)
 	n := m.nodes()
-	n.ask = func(path string) (identity, error) {
-		return identity{}, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+	n.ask = func(path string) (Identity, error) {
+		return Identity{}, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
 	}
 	if err := n.settle(t.Context(), zvol); !errors.Is(err, fs.ErrPermission) || errors.Is(err, storage.ErrPrecondition) {
 		t.Errorf("settle = %v, want the permission error alone", err)
@@ -164,7 +162,7 @@ func TestNodes_hangs(t *testing.T) {
 		n := m.nodes()
 		back := make(chan struct{})
 		var opened atomic.Int32
-		n.ask = func(path string) (identity, error) {
+		n.ask = func(path string) (Identity, error) {
 			if strings.HasSuffix(path, "zd0") {
 				opened.Add(1)
 				<-back
@@ -182,7 +180,7 @@ func TestNodes_hangs(t *testing.T) {
 		}
 		close(back)
 		synctest.Wait()
-		if id, err := n.who(t.Context(), m.root.Path("dev/zd0")); err != nil || id.dataset != "wedged/pvc-0" {
+		if id, err := n.who(t.Context(), m.root.Path("dev/zd0")); err != nil || id.Dataset != "wedged/pvc-0" {
 			t.Errorf("who = %+v, %v after the pool is back", id, err)
 		}
 	})

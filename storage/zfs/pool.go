@@ -2,7 +2,7 @@
 //
 //	<pool>[/<parentDataset>]     exists before us; never created, imported or destroyed here
 //	  <name>                     one zvol per volume
-//	    pillar-csi.bhyoo.com:volume = <name>   ours, and not a copy under another name
+//	    pillar-csi.bhyoo.com:volume = <UID>    the lifecycle it was made for; no other touches it
 //	  "unfinished <hash>"        a zvol until all its properties are on disk; then renamed
 //	/dev/zdN                     its device, by what the kernel says of it (BLKZNAME)
 //	/dev/zvol/<dataset>          a link to it; made here where no udev does, proved before use
@@ -44,6 +44,9 @@ const suspended = "SUSPENDED"
 type Config struct {
 	Pool          string
 	ParentDataset string // below the pool; empty: the pool's root
+
+	// Ask opens a device and asks what it is; nil asks the kernel.
+	Ask func(path string) (Identity, error)
 }
 
 // Pool is the zvols below one dataset of a pool, as a storage.Backend.
@@ -59,7 +62,7 @@ var _ storage.Backend = (*Pool)(nil)
 
 // New answers the zvols of cfg. Nothing is run or checked yet.
 func New(run host.Runner, root host.Root, cfg Config) *Pool {
-	return &Pool{run: run, root: root, cfg: cfg, slots: make(chan struct{}, commands), nodes: newNodes(root)}
+	return &Pool{run: run, root: root, cfg: cfg, slots: make(chan struct{}, commands), nodes: newNodes(root, cfg.Ask)}
 }
 
 // parent is the dataset that volumes are made in.

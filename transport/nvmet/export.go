@@ -113,7 +113,7 @@ func (t *Target) ours(p plan) (*subsystem, error) {
 // configure brings subsystem, namespace and hosts into the planned state, in this order.
 func (t *Target) configure(ctx context.Context, p plan, id Identity, s *subsystem) (*subsystem, error) {
 	if s == nil {
-		s = &subsystem{dir: t.subsystemDir(p.nqn)}
+		s = &subsystem{dir: t.subsystemDir(p.nqn), number: t.number}
 		if err := settle(ctx, func() error { return s.dir.Mkdir(ctx) }); err != nil {
 			return nil, err
 		}

@@ -43,6 +43,10 @@ const Prefix = "nqn.2026-01.com.bhyoo.pillar-csi:"
 type Config struct {
 	IdentityDir string    // pinned identities, one durable record per volume
 	Root        host.Root // where sys/module is looked for
+
+	// Number answers the number of the device at a path; nil asks the kernel. A missing one
+	// is an fs.ErrNotExist.
+	Number func(path string) (uint64, error)
 }
 
 // Target is the kernel's NVMe-oF/TCP target. Calls for different volumes may overlap; the
@@ -64,6 +68,9 @@ func (t *Target) lock(nqn string) (unlock func()) {
 
 // New answers the target below fs, the root of configfs.
 func New(fs configfs.Dir, cfg Config) *Target {
+	if cfg.Number == nil {
+		cfg.Number = deviceNumber
+	}
 	return &Target{cfg: cfg, nvmet: fs.Sub("nvmet")}
 }
 

@@ -17,6 +17,7 @@ import (
 // subsystem is a subsystem as the kernel has it.
 type subsystem struct {
 	dir     configfs.Dir
+	number  func(path string) (uint64, error)
 	anyHost bool
 	hosts   []string // names in allowed_hosts
 
@@ -30,7 +31,7 @@ func (s *subsystem) ns() configfs.Dir { return s.dir.Sub("namespaces", "1") }
 
 // subsystem reads the subsystem nqn, or answers nil if the kernel has none of that name.
 func (t *Target) subsystem(nqn string) (*subsystem, error) {
-	s := &subsystem{dir: t.subsystemDir(nqn)}
+	s := &subsystem{dir: t.subsystemDir(nqn), number: t.number}
 	if ok, err := s.dir.Exists(); !ok || err != nil {
 		return nil, err
 	}
@@ -77,11 +78,11 @@ func (s *subsystem) backs(device string) (bool, error) {
 	if s.device == "" || s.device == device {
 		return true, nil
 	}
-	a, err := deviceNumber(s.device)
+	a, err := s.number(s.device)
 	if err != nil {
 		return false, err
 	}
-	b, err := deviceNumber(device)
+	b, err := s.number(device)
 	return err == nil && a == b, err
 }
 
@@ -90,9 +91,18 @@ func (s *subsystem) backs(device string) (bool, error) {
 func deviceNumber(path string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return 0, fmt.Errorf("compare backing devices: look at %s: %w", path, err)
+		return 0, fmt.Errorf("look at %s: %w", path, err)
 	}
 	return st.Rdev, nil
+}
+
+// number is deviceNumber, or what stands for it.
+func (t *Target) number(path string) (uint64, error) {
+	n, err := t.cfg.Number(path)
+	if err != nil {
+		return 0, fmt.Errorf("compare backing devices: %w", err)
+	}
+	return n, nil
 }
 
 // otherDevice is the refusal to touch an export of another device.

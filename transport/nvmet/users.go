@@ -25,7 +25,7 @@ func (t *Target) Users(ctx context.Context, major, minor uint32) ([]string, erro
 		return nil, err
 	}
 	for _, nqn := range nqns {
-		uses, err := uses(subsystems.Sub(nqn, "namespaces"), unix.Mkdev(major, minor))
+		uses, err := t.uses(subsystems.Sub(nqn, "namespaces"), unix.Mkdev(major, minor))
 		if err != nil {
 			return nil, fmt.Errorf("devices of subsystem %s: %w", nqn, err)
 		}
@@ -36,7 +36,7 @@ func (t *Target) Users(ctx context.Context, major, minor uint32) ([]string, erro
 	return users, ctx.Err()
 }
 
-func uses(namespaces configfs.Dir, rdev uint64) (bool, error) {
+func (t *Target) uses(namespaces configfs.Dir, rdev uint64) (bool, error) {
 	ids, err := namespaces.List()
 	if err != nil {
 		return false, err
@@ -51,7 +51,7 @@ func uses(namespaces configfs.Dir, rdev uint64) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		have, err := deviceNumber(path)
+		have, err := t.number(path)
 		if errors.Is(err, fs.ErrNotExist) && enabled != "1" {
 			continue
 		}
