@@ -20,6 +20,26 @@ type device interface {
 	Close() error
 }
 
+// Device is an open block device that can say which it is.
+type Device interface {
+	device
+	io.Seeker
+	Numbers() (major, minor uint32, err error)
+}
+
+// node is the kernel's.
+type node struct{ *os.File }
+
+func (n node) Numbers() (major, minor uint32, err error) { return blockdev.FileNumbers(n.File) }
+
+func openNode(path string, flag int) (Device, error) {
+	f, err := blockdev.Open(path, flag)
+	if err != nil {
+		return nil, err
+	}
+	return node{f}, nil
+}
+
 // errOldMapping is an LV's own device in another size: its metadata was changed and its
 // mapping not loaded again.
 var errOldMapping = errors.New("its mapping is not up to date")
@@ -33,7 +53,7 @@ func (g *Group) openVerified(lv report, flag int) (device, error) {
 	if !lv.active {
 		return nil, fmt.Errorf("%s is not active", path)
 	}
-	f, err := blockdev.Open(path, flag)
+	f, err := g.cfg.Open(path, flag)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +63,8 @@ func (g *Group) openVerified(lv report, flag int) (device, error) {
 	return f, nil
 }
 
-func (g *Group) prove(f *os.File, lv report) error {
-	major, minor, err := blockdev.FileNumbers(f)
+func (g *Group) prove(f Device, lv report) error {
+	major, minor, err := f.Numbers()
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,9 @@ type Config struct {
 	VolumeGroup string
 	ThinPool    string // empty: none
 	Mode        string // provisioning mode of the entry; requests carry their own
+
+	// Open opens a block device with os.O_* flags; nil opens the kernel's.
+	Open func(path string, flag int) (Device, error)
 }
 
 // Group is a volume group as a storage.Backend.
@@ -71,6 +74,9 @@ var _ storage.Backend = (*Group)(nil)
 
 // New answers the volume group of cfg. Nothing is run or checked yet.
 func New(run host.Runner, root host.Root, cfg Config) *Group {
+	if cfg.Open == nil {
+		cfg.Open = openNode
+	}
 	g := &Group{run: run, root: root, cfg: cfg, turn: make(chan struct{}, 1)}
 	g.open = g.openVerified
 	return g
