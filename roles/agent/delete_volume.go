@@ -37,6 +37,12 @@ func (s *server) DeleteVolume(ctx context.Context, req *agentpb.DeleteVolumeRequ
 	return &agentpb.DeleteVolumeResponse{}, nil
 }
 
+// linker is a backend whose devices can be there without their path.
+type linker interface {
+	// Link makes the path lead to the device; fs.ErrNotExist: there is none.
+	Link(ctx context.Context, name string) error
+}
+
 // checkUnused asks the kernel's targets for the volume's device by number, whatever name
 // an export has (block.md B-268). A volume without a device node cannot be exported.
 func (s *server) checkUnused(ctx context.Context, p *pool, name string) error {
@@ -46,6 +52,11 @@ func (s *server) checkUnused(ctx context.Context, p *pool, name string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if l, ok := p.Backend.(linker); ok {
+		if err := l.Link(ctx, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	major, minor, err := s.volumes.devices.Numbers(vol.DevicePath)
 	if errors.Is(err, fs.ErrNotExist) {

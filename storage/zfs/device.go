@@ -122,7 +122,7 @@ type answer struct {
 }
 
 // settle waits until the zvol's link leads to the zvol's device, making it if need be. A
-// device that is missing after deviceWait is an fs.ErrNotExist and storage.ErrPrecondition.
+// device that is missing after deviceWait is an fs.ErrNotExist, too.
 func (n *nodes) settle(ctx context.Context, zvol report) error {
 	for end := time.Now().Add(deviceWait); ; {
 		err := n.linked(ctx, zvol)
@@ -130,7 +130,7 @@ func (n *nodes) settle(ctx context.Context, zvol report) error {
 		case err == nil || errors.Is(err, fs.ErrPermission) || ctx.Err() != nil:
 			return err
 		case time.Now().After(end):
-			return fmt.Errorf("%w: device of %s is missing: %w", storage.ErrPrecondition, zvol.name, err)
+			return fmt.Errorf("%w: no device of %s: %w", storage.ErrPrecondition, zvol.name, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -139,6 +139,7 @@ func (n *nodes) settle(ctx context.Context, zvol report) error {
 	}
 }
 
+// linked does it once, without waiting.
 func (n *nodes) linked(ctx context.Context, zvol report) error {
 	link := n.link(zvol.name)
 	if n.prove(ctx, link, zvol) == nil {
@@ -171,13 +172,14 @@ func (n *nodes) prove(ctx context.Context, path string, zvol report) error {
 }
 
 // scan looks for the zvol's device among those of its size: each look opens a device, which
-// others' destroy finds busy, and a suspended pool's hangs.
+// others' destroy finds busy, and a suspended pool's hangs. It is an fs.ErrNotExist only if
+// every one of them said that it is another.
 func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
 	sizes, err := filepath.Glob(n.root.Path("sys/block/zd*/size"))
 	if err != nil {
 		return "", err
 	}
-	tried := fmt.Errorf("%w: none of %d zvol devices has %d bytes", fs.ErrNotExist, len(sizes), zvol.size)
+	var unknown error
 	for _, file := range sizes {
 		text, err := os.ReadFile(file)
 		if err != nil { // the device is gone again
@@ -188,13 +190,16 @@ func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
 			continue
 		}
 		node := n.root.Path("dev", filepath.Base(filepath.Dir(file)))
-		err = n.prove(ctx, node, zvol)
-		if err == nil {
+		id, err := n.who(ctx, node)
+		if err == nil && id.Dataset == zvol.name && id.Size == zvol.size {
 			return node, nil
 		}
-		tried = errors.Join(tried, err)
+		unknown = errors.Join(unknown, err)
 	}
-	return "", tried
+	if unknown != nil {
+		return "", unknown
+	}
+	return "", fmt.Errorf("%w: none of %d zvol devices is it", fs.ErrNotExist, len(sizes))
 }
 
 // lead makes the link, or turns it to the node. Links go stale where no udev keeps them; the

@@ -200,3 +200,18 @@ func TestNodes_forget(t *testing.T) {
 		m.wantLink("")
 	}
 }
+
+// A device that does not answer is not a missing one.
+func TestNodes_scan_unknown(t *testing.T) {
+	m := newMachine(t)
+	m.add("zd0", "tank/k8s/pvc-0", volsize, sectors)
+	n := m.nodes()
+	if _, err := n.scan(t.Context(), zvol); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("scan of another's device = %v, want fs.ErrNotExist", err)
+	}
+	odd := errors.New("input/output error")
+	n.ask = func(string) (Identity, error) { return Identity{}, odd }
+	if _, err := n.scan(t.Context(), zvol); !errors.Is(err, odd) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("scan of a device that does not answer = %v, want %v alone", err, odd)
+	}
+}
