@@ -10,12 +10,13 @@ import (
 )
 
 // What the controller may cost while nothing changes, for each resync period: nothing
-// written, and reads and agent calls that do not grow with the volumes.
+// written, reads that do not grow with the volumes (its look after the certificate of the
+// webhooks), and a call for every hundred of an agent's exports besides four to it.
 const (
 	steadyAgents   = 2
 	steadyPeriods  = 2
 	steadyReads    = 20
-	steadyCalls    = 20
+	steadyCalls    = 60
 	steadyMemoryMB = 200 // the container's limit is 256 MiB
 	steadyWait     = 8 * time.Minute
 )

@@ -57,7 +57,6 @@ type World struct {
 	containers map[string]*container
 	running    errgroup.Group
 	stop       context.CancelFunc
-	metrics    string // address of the controller's
 }
 
 // volumeControllers are the parts of kube-controller-manager that bind, protect and remove
@@ -155,7 +154,8 @@ func (w *World) pod(ctx context.Context, d *appsv1.Deployment, cfg Config, binar
 	if err != nil {
 		return err
 	}
-	if w.metrics, err = freeAddress(); err != nil {
+	webhook, err := freePort()
+	if err != nil {
 		return err
 	}
 	socket := "--csi-address=" + filepath.Join(w.dir, "csi.sock")
@@ -163,12 +163,17 @@ func (w *World) pod(ctx context.Context, d *appsv1.Deployment, cfg Config, binar
 	w.stop = stop
 	for _, spec := range d.Spec.Template.Spec.Containers {
 		c := &container{name: spec.Name, dir: w.dir, path: filepath.Join(programs, spec.Name)}
-		c.env = []string{"KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=" + Namespace}
+		for _, e := range spec.Env {
+			if e.ValueFrom == nil {
+				c.env = append(c.env, e.Name+"="+e.Value)
+			}
+		}
+		c.env = append(c.env, "KUBECONFIG="+kubeconfig, "POD_NAMESPACE="+Namespace)
 		c.args = append(slices.Clone(spec.Args), socket) // a flag given twice has its last value
 		switch {
 		case spec.Name == Controller:
 			c.path = binary
-			c.args = append(c.args, "--health-probe-address=127.0.0.1:0", "--metrics-address="+w.metrics)
+			c.args = append(c.args, "--health-probe-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0", "--webhook-port="+webhook)
 		case spec.Name == "liveness-probe" || !cfg.Sidecars:
 			continue
 		default:
@@ -181,13 +186,15 @@ func (w *World) pod(ctx context.Context, d *appsv1.Deployment, cfg Config, binar
 	return nil
 }
 
-func freeAddress() (string, error) {
+// freePort answers a port of the loopback address nobody listened on a moment ago.
+func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("find a free port: %w", err)
 	}
 	defer l.Close()
-	return l.Addr().String(), nil
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
 }
 
 // agents starts n agents with a store and a class each, and waits for the classes.
