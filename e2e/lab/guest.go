@@ -41,7 +41,7 @@ type GuestSpec struct {
 	Modules []string
 	// ZFS gives the guest zfs(8), zpool(8) and their modules, as naming the module zfs does.
 	// They come from an artifact that only `lab build zfs` makes: Boot is
-	// artifacts.ErrMissing without it. QEMU guests have no ZFS: errors.ErrUnsupported.
+	// artifacts.ErrMissing without it.
 	ZFS   bool
 	Hosts map[string]string // more lines of /etc/hosts: name -> address
 	Env   map[string]string // environment of everything the agent runs

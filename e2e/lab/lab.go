@@ -93,26 +93,23 @@ func Open(ctx context.Context, cfg Config) (*Lab, error) {
 // Build makes all artifacts of a kind, installing the machine's packages that are missing. It is
 // quick when all is cached. It runs outside of a lab, where there is a way to the mirrors.
 func Build(ctx context.Context, kind Kind, log io.Writer) error {
+	return build(ctx, kind, log, func(machine) error { return nil })
+}
+
+// BuildZFS is Build and what guests of the kind that load the module zfs need in addition. It
+// takes minutes, so Build leaves it out and whoever wants ZFS asks for it once.
+func BuildZFS(ctx context.Context, kind Kind, log io.Writer) error {
+	return build(ctx, kind, log, func(m machine) error {
+		_, err := m.zfs(ctx)
+		return err
+	})
+}
+
+func build(ctx context.Context, kind Kind, log io.Writer, also func(machine) error) error {
 	packages := artifacts.HostPackages
 	if kind == QEMU {
 		packages = slices.Concat(packages, artifacts.QEMUPackages)
 	}
-	return build(ctx, packages, log, func(cache *artifacts.Cache) error {
-		_, err := newMachine(ctx, kind, cache)
-		return err
-	})
-}
-
-// BuildZFS is Build for what UML guests that load the module zfs need in addition. It takes
-// minutes, so Build leaves it out and whoever wants ZFS asks for it once.
-func BuildZFS(ctx context.Context, log io.Writer) error {
-	return build(ctx, artifacts.HostPackages, log, func(cache *artifacts.Cache) error {
-		_, err := cache.ZFS(ctx)
-		return err
-	})
-}
-
-func build(ctx context.Context, packages []string, log io.Writer, get func(*artifacts.Cache) error) error {
 	dir, err := artifacts.Dir()
 	if err != nil {
 		return err
@@ -124,14 +121,24 @@ func build(ctx context.Context, packages []string, log io.Writer, get func(*arti
 	if err := cache.InstallHost(ctx, packages); err != nil {
 		return err
 	}
-	if err := get(cache); err != nil {
+	m, err := newMachine(ctx, kind, cache)
+	if err != nil {
 		return err
 	}
-	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit", "zfs")
+	if err := also(m); err != nil {
+		return err
+	}
+	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit", "zfs", "zfs-qemu")
 }
 
 // HasZFS tells whether guests of this lab can have ZFS (GuestSpec.ZFS).
-func (l *Lab) HasZFS(ctx context.Context) (bool, error) { return l.kind.hasZFS(ctx) }
+func (l *Lab) HasZFS(ctx context.Context) (bool, error) {
+	_, err := l.kind.zfs(ctx)
+	if errors.Is(err, artifacts.ErrMissing) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // Boot starts a guest and returns when its agent answers. The guest is killed by Close.
 // A console that shows a missing disk or network fails the boot.

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 )
@@ -15,8 +16,8 @@ type machine interface {
 	// device is the guest's path of its i-th disk; 0 is /var.
 	device(i int) string
 	memoryMB() int // default
-	// hasZFS says whether guests can have ZFS: its artifact is in the cache.
-	hasZFS(ctx context.Context) (bool, error)
+	// zfs is what guests with ZFS boot; artifacts.ErrMissing if it is not in the cache.
+	zfs(ctx context.Context) (artifacts.ZFS, error)
 	// troubles are parts of console lines that a healthy boot never prints.
 	troubles() []string
 }
@@ -31,4 +32,14 @@ func newMachine(ctx context.Context, kind Kind, cache *artifacts.Cache) (machine
 	default:
 		return nil, fmt.Errorf("unknown kind %q, want %s or %s", kind, UML, QEMU)
 	}
+}
+
+// trees are a guest's root and module trees: the plain ones, or those with ZFS. Guests without
+// it neither need nor use its artifact.
+func trees(ctx context.Context, m machine, spec GuestSpec, root, modules string) (string, string, error) {
+	if !spec.ZFS && !slices.Contains(spec.Modules, "zfs") {
+		return root, modules, nil
+	}
+	zfs, err := m.zfs(ctx)
+	return zfs.Root, zfs.Modules, err
 }

@@ -120,19 +120,22 @@ func TestGuest_shares(t *testing.T) {
 	}
 }
 
-// TestUML_trees has a cache without ZFS: only a guest that names it notices.
-func TestUML_trees(t *testing.T) {
-	u := &uml{root: "root", kernel: artifacts.Kernel{Modules: "modules"},
-		cache: &artifacts.Cache{Dir: t.TempDir(), Offline: true}}
-	root, modules, err := u.trees(t.Context(), GuestSpec{Modules: []string{"nvmet"}})
-	if root != "root" || modules != "modules" || err != nil {
-		t.Errorf("trees(nvmet) = %s, %s, %v, want root, modules", root, modules, err)
-	}
-	_, _, err = u.trees(t.Context(), GuestSpec{Modules: []string{"nvmet", "zfs"}})
-	if !errors.Is(err, artifacts.ErrMissing) || !strings.Contains(err.Error(), "`lab build zfs`") {
-		t.Errorf("trees(zfs) = %v, want ErrMissing that names the command", err)
-	}
-	if has, err := u.hasZFS(t.Context()); has || err != nil {
-		t.Errorf("hasZFS() = %v, %v, want false", has, err)
+// A cache without ZFS: only a guest that names it notices.
+func TestTrees(t *testing.T) {
+	cache := &artifacts.Cache{Dir: t.TempDir(), Offline: true}
+	for kind, m := range map[Kind]machine{UML: &uml{cache: cache}, QEMU: &qemu{cache: cache}} {
+		root, modules, err := trees(t.Context(), m, GuestSpec{Modules: []string{"nvmet"}}, "root", "modules")
+		if root != "root" || modules != "modules" || err != nil {
+			t.Errorf("%s: trees(nvmet) = %s, %s, %v, want root, modules", kind, root, modules, err)
+		}
+		for _, spec := range []GuestSpec{{Modules: []string{"nvmet", "zfs"}}, {ZFS: true}} {
+			_, _, err = trees(t.Context(), m, spec, "root", "modules")
+			if !errors.Is(err, artifacts.ErrMissing) || !strings.Contains(err.Error(), "`lab build zfs`") {
+				t.Errorf("%s: trees(zfs) = %v, want ErrMissing that names the command", kind, err)
+			}
+		}
+		if has, err := (&Lab{kind: m}).HasZFS(t.Context()); has || err != nil {
+			t.Errorf("%s: HasZFS() = %v, %v, want false", kind, has, err)
+		}
 	}
 }

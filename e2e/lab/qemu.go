@@ -18,6 +18,7 @@ import (
 // qemu runs guests with Debian's stock kernel in QEMU, without KVM: slower, but two CPUs and the
 // very kernel users have.
 type qemu struct {
+	cache      *artifacts.Cache
 	kernel     artifacts.Kernel
 	root, init string
 	early      []string // module files, in load order
@@ -44,18 +45,19 @@ func newQEMU(ctx context.Context, cache *artifacts.Cache) (*qemu, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &qemu{kernel: kernel, root: root, init: init, early: loadOrder(string(dep), earlyModules)}, nil
+	return &qemu{cache: cache, kernel: kernel, root: root, init: init, early: loadOrder(string(dep), earlyModules)}, nil
 }
 
-func (q *qemu) hasZFS(context.Context) (bool, error) { return false, nil }
+func (q *qemu) zfs(ctx context.Context) (artifacts.ZFS, error) { return q.cache.QEMUZFS(ctx) }
 
 func (q *qemu) memoryMB() int       { return 512 }
 func (q *qemu) device(i int) string { return "/dev/vd" + string(rune('a'+i)) }
 func (q *qemu) troubles() []string  { return []string{"Kernel panic", "Failed to get"} }
 
-func (q *qemu) command(_ context.Context, g *Guest) (argv, env []string, err error) {
-	if needsZFS(g.Spec) {
-		return nil, nil, fmt.Errorf("module zfs in a guest of kind %s: %w", QEMU, errors.ErrUnsupported)
+func (q *qemu) command(ctx context.Context, g *Guest) (argv, env []string, err error) {
+	root, modules, err := trees(ctx, q, g.Spec, q.root, q.kernel.Modules)
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := q.copyTemplate(g); err != nil {
 		return nil, nil, err
@@ -74,8 +76,8 @@ func (q *qemu) command(_ context.Context, g *Guest) (argv, env []string, err err
 		"-netdev", "tap,id=n0,ifname=" + g.tap + ",script=no,downscript=no",
 		"-device", "virtio-net-pci,netdev=n0,romfile=,mac=" + macAddress(g.Spec.Address),
 	}
-	argv = append(argv, nineP("root", q.root, true)...)
-	argv = append(argv, nineP("modules", q.kernel.Modules, true)...)
+	argv = append(argv, nineP("root", root, true)...)
+	argv = append(argv, nineP("modules", modules, true)...)
 	for i := range config.Shares {
 		s := &config.Shares[i]
 		tag := fmt.Sprintf("share%d", i)

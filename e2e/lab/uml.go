@@ -2,12 +2,10 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 
 	"github.com/pillar-csi/pillar/e2e/lab/agent"
@@ -46,28 +44,10 @@ func (u *uml) troubles() []string {
 	return []string{"Failed to lock", "Can't open", "user_init_tap: init failed", "Kernel panic"}
 }
 
-// trees are a guest's root and module trees. Guests without ZFS neither need nor use its
-// artifact.
-func (u *uml) trees(ctx context.Context, spec GuestSpec) (root, modules string, err error) {
-	if !needsZFS(spec) {
-		return u.root, u.kernel.Modules, nil
-	}
-	zfs, err := u.cache.ZFS(ctx)
-	return zfs.Root, zfs.Modules, err
-}
-
-func needsZFS(spec GuestSpec) bool { return spec.ZFS || slices.Contains(spec.Modules, "zfs") }
-
-func (u *uml) hasZFS(ctx context.Context) (bool, error) {
-	_, err := u.cache.ZFS(ctx)
-	if errors.Is(err, artifacts.ErrMissing) {
-		return false, nil
-	}
-	return err == nil, err
-}
+func (u *uml) zfs(ctx context.Context) (artifacts.ZFS, error) { return u.cache.UMLZFS(ctx) }
 
 func (u *uml) command(ctx context.Context, g *Guest) (argv, env []string, err error) {
-	root, modules, err := u.trees(ctx, g.Spec)
+	root, modules, err := trees(ctx, u, g.Spec, u.root, u.kernel.Modules)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -24,17 +24,9 @@ var qemuModules = regexp.MustCompile(`^kernel/(fs|crypto|lib|net|arch|block|mm|d
 
 // QEMU returns Debian's stock kernel, uncompressed for a faster start, and its modules.
 func (c *Cache) QEMU(ctx context.Context) (Kernel, error) {
-	meta, err := c.deb(ctx, qemuKernel)
+	spec, err := c.qemuImage(ctx)
 	if err != nil {
 		return Kernel{}, err
-	}
-	depends, err := output(ctx, "", nil, "dpkg-deb", "-f", meta, "Depends")
-	if err != nil {
-		return Kernel{}, err
-	}
-	spec, err := imagePackage(depends)
-	if err != nil {
-		return Kernel{}, fmt.Errorf("%s: %w", filepath.Base(meta), err)
 	}
 	dir, err := c.get(ctx, artifact{
 		name: "qemu",
@@ -46,6 +38,23 @@ func (c *Cache) QEMU(ctx context.Context) (Kernel, error) {
 		return Kernel{}, err
 	}
 	return kernelIn(dir, "vmlinux")
+}
+
+// qemuImage is the package of the kernel, NAME=VERSION.
+func (c *Cache) qemuImage(ctx context.Context) (string, error) {
+	meta, err := c.deb(ctx, qemuKernel)
+	if err != nil {
+		return "", err
+	}
+	depends, err := output(ctx, "", nil, "dpkg-deb", "-f", meta, "Depends")
+	if err != nil {
+		return "", err
+	}
+	spec, err := imagePackage(depends)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Base(meta), err)
+	}
+	return spec, nil
 }
 
 var imageDepends = regexp.MustCompile(`(linux-image-[^ ]+) \(= ([^)]+)\)`)

@@ -1,10 +1,12 @@
 package artifacts
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,71 +20,132 @@ const zfsSource = "zfs-dkms/" + suite + "-backports"
 // guests' root already; the python scripts among them (arcstat ...) do without.
 var zfsPackages = []string{"zfsutils-linux", "libzfs6linux", "libnvpair3linux", "libuutil3linux", "libzpool6linux"}
 
-// ZFS is what a user-mode Linux guest with ZFS boots instead of the plain kernel's modules and
-// the plain root. There is none for QEMU guests: their kernel's headers and another build of
-// several minutes would be needed, to test the same code.
+// ZFS is what a guest with ZFS boots instead of the plain kernel's modules and the plain root.
 type ZFS struct {
 	Modules string // like Kernel.Modules, with spl and zfs
 	Root    string // like Root, with zfs(8) and zpool(8)
 }
 
-// ZFS returns the trees with ZFS. They are an artifact of their own, so that a machine where
-// nobody uses ZFS neither builds nor downloads any of it; files they share with the plain ones
-// are hard links. Offline, an error is ErrMissing unless `lab build zfs` was run.
-func (c *Cache) ZFS(ctx context.Context) (ZFS, error) {
-	dir, err := c.zfs(ctx)
-	if errors.Is(err, ErrMissing) {
-		return ZFS{}, fmt.Errorf("ZFS: %w, run `lab build zfs` first", ErrMissing)
-	}
-	if err != nil {
-		return ZFS{}, err
-	}
-	return ZFS{Modules: filepath.Join(dir, "lib/modules"), Root: filepath.Join(dir, "root")}, nil
-}
-
-func (c *Cache) zfs(ctx context.Context) (string, error) {
+// UMLZFS returns the trees with ZFS for user-mode Linux. They are an artifact of their own, so
+// that a machine where nobody uses ZFS neither builds nor downloads any of it; files they share
+// with the plain ones are hard links. Offline, an error is ErrMissing unless `lab build zfs`
+// was run.
+func (c *Cache) UMLZFS(ctx context.Context) (ZFS, error) {
 	uml, err := c.deb(ctx, "user-mode-linux")
 	if err != nil {
-		return "", err
+		return ZFS{}, zfsMissing(err)
 	}
 	kernel, err := c.UML(ctx)
 	if err != nil {
-		return "", err
+		return ZFS{}, err
 	}
+	return c.zfs(ctx, "zfs", kernel, func(ctx context.Context, b *builder) ([]string, error) {
+		_, src, err := umlKernelSource(ctx, b, uml)
+		if err != nil {
+			return nil, err
+		}
+		if err := writeSymvers(kernel.Image, filepath.Join(src, "Module.symvers")); err != nil {
+			return nil, fmt.Errorf("list the symbols of the kernel: %w", err)
+		}
+		return []string{"--with-linux=" + src, "--with-linux-obj=" + src, "KERNEL_ARCH=um"}, nil
+	})
+}
+
+// QEMUZFS returns the trees with ZFS for the stock kernel, as UMLZFS does.
+func (c *Cache) QEMUZFS(ctx context.Context) (ZFS, error) {
+	image, err := c.qemuImage(ctx)
+	if err != nil {
+		return ZFS{}, zfsMissing(err)
+	}
+	kernel, err := c.QEMU(ctx)
+	if err != nil {
+		return ZFS{}, err
+	}
+	return c.zfs(ctx, "zfs-qemu", kernel, func(ctx context.Context, b *builder) ([]string, error) {
+		return kernelHeaders(ctx, b, kernel.Release, image)
+	})
+}
+
+// zfs makes the trees for a kernel. against unpacks what its modules are compiled against, and
+// answers what ZFS's configure needs to know of it.
+func (c *Cache) zfs(ctx context.Context, name string, kernel Kernel, against func(context.Context, *builder) ([]string, error)) (ZFS, error) {
 	root, err := c.Root(ctx)
 	if err != nil {
-		return "", err
+		return ZFS{}, err
 	}
 	dkms, err := c.deb(ctx, zfsSource)
 	if err != nil {
-		return "", err
+		return ZFS{}, zfsMissing(err)
 	}
-	z := &zfsBuild{uml: uml, kernel: kernel, root: root, dkms: dkms}
-	return c.get(ctx, artifact{
-		name: "zfs",
+	z := &zfsBuild{kernel: kernel, root: root, dkms: dkms, against: against}
+	dir, err := c.get(ctx, artifact{
+		name: name,
 		why:  "ZFS for guests that ask for it; its modules are compiled from source, which takes minutes",
 		key: append([]string{filepath.Base(filepath.Dir(kernel.Image)), filepath.Base(root), filepath.Base(dkms), "1"},
 			zfsPackages...),
 		make: z.make,
 	})
+	if err != nil {
+		return ZFS{}, zfsMissing(err)
+	}
+	return ZFS{Modules: filepath.Join(dir, "lib/modules"), Root: filepath.Join(dir, "root")}, nil
+}
+
+func zfsMissing(err error) error {
+	if errors.Is(err, ErrMissing) {
+		return fmt.Errorf("ZFS: %w, run `lab build zfs` first", ErrMissing)
+	}
+	return err
+}
+
+// kernelHeaders unpacks the packages that modules of Debian's kernel are compiled against, in
+// the version of its image (NAME=VERSION).
+func kernelHeaders(ctx context.Context, b *builder, release, image string) ([]string, error) {
+	_, version, _ := strings.Cut(image, "=")
+	base := release[:strings.LastIndex(release, "-")] // without the flavour
+	b.step("headers of kernel %s", release)
+	dir := filepath.Join(b.work, "headers")
+	for _, name := range []string{"linux-headers-" + release, "linux-headers-" + base + "-common", "linux-kbuild-" + base} {
+		deb, err := b.cache.deb(ctx, name+"="+version)
+		if err != nil {
+			return nil, err
+		}
+		if err := b.run(ctx, b.work, nil, "dpkg-deb", "-x", deb, dir); err != nil {
+			return nil, err
+		}
+	}
+	src := filepath.Join(dir, "usr/src")
+	obj, common := filepath.Join(src, "linux-headers-"+release), filepath.Join(src, "linux-headers-"+base+"-common")
+	makefile := filepath.Join(obj, "Makefile")
+	text, err := os.ReadFile(makefile)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.ReplaceAll(text, []byte("/usr/src/"), []byte(src+"/")) // where the packages are not
+	if err := os.WriteFile(makefile, text, 0o644); err != nil {
+		return nil, err
+	}
+	// With the kernel's type information there, modules get theirs: that needs pahole.
+	if err := os.Remove(filepath.Join(obj, "vmlinux")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return []string{"--with-linux=" + common, "--with-linux-obj=" + obj}, nil
 }
 
 // zfsBuild are the inputs of the artifact.
 type zfsBuild struct {
-	uml, dkms string // package files
-	kernel    Kernel
-	root      string
+	dkms    string // package file
+	kernel  Kernel
+	root    string
+	against func(context.Context, *builder) ([]string, error)
 }
 
 func (z *zfsBuild) make(ctx context.Context, b *builder) error {
-	_, src, err := umlKernelSource(ctx, b, z.uml)
+	linux, err := z.against(ctx, b)
 	if err != nil {
 		return err
 	}
-	if err := writeSymvers(z.kernel.Image, filepath.Join(src, "Module.symvers")); err != nil {
-		return fmt.Errorf("list the symbols of the kernel: %w", err)
-	}
-	modules, err := z.compile(ctx, b, src)
+	modules, err := z.compile(ctx, b, linux)
 	if err != nil {
 		return err
 	}
@@ -95,7 +158,7 @@ func (z *zfsBuild) make(ctx context.Context, b *builder) error {
 }
 
 // compile returns the module files.
-func (z *zfsBuild) compile(ctx context.Context, b *builder, src string) ([]string, error) {
+func (z *zfsBuild) compile(ctx context.Context, b *builder, linux []string) ([]string, error) {
 	pkg := filepath.Join(b.work, "zfs")
 	if err := b.run(ctx, b.work, nil, "dpkg-deb", "-x", z.dkms, pkg); err != nil {
 		return nil, err
@@ -106,16 +169,16 @@ func (z *zfsBuild) compile(ctx context.Context, b *builder, src string) ([]strin
 	}
 	dir := found[0]
 	b.step("configure %s for kernel %s", filepath.Base(dir), z.kernel.Release)
-	err = b.run(ctx, dir, nil, "./configure", "--disable-dependency-tracking", "--with-config=kernel",
-		"--with-linux="+src, "--with-linux-obj="+src, "KERNEL_ARCH=um")
-	if err != nil {
+	configure := append([]string{"./configure", "--disable-dependency-tracking", "--with-config=kernel"}, linux...)
+	if err := b.run(ctx, dir, nil, configure...); err != nil {
 		return nil, err
 	}
 	b.step("compile %s", filepath.Base(dir))
 	if err := b.run(ctx, dir, nil, "make", "-C", "module", "-j2", "KCFLAGS=-g0", "KBUILD_MODPOST_WARN=1"); err != nil {
 		return nil, err
 	}
-	return []string{filepath.Join(dir, "module/spl.ko"), filepath.Join(dir, "module/zfs.ko")}, nil
+	modules := []string{filepath.Join(dir, "module/spl.ko"), filepath.Join(dir, "module/zfs.ko")}
+	return modules, b.run(ctx, dir, nil, append([]string{"strip", "--strip-debug"}, modules...)...)
 }
 
 // moduleTree is the kernel's module tree with the modules. Depmod replaces the lists it writes

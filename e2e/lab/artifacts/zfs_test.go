@@ -8,9 +8,12 @@ import (
 
 func TestCache_ZFS_offline(t *testing.T) {
 	c := &Cache{Dir: t.TempDir(), Offline: true}
-	_, err := c.ZFS(t.Context())
-	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "`lab build zfs`") {
-		t.Errorf("ZFS() = %v, want ErrMissing that names the command", err)
+	_, uml := c.UMLZFS(t.Context())
+	_, qemu := c.QEMUZFS(t.Context())
+	for kind, err := range map[string]error{"UMLZFS": uml, "QEMUZFS": qemu} {
+		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "`lab build zfs`") {
+			t.Errorf("%s() = %v, want ErrMissing that names the command", kind, err)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command lab builds what the lab's guests boot, runs commands in a lab and tests in guests.
 //
-//	lab build [uml] [qemu] [zfs]   make the artifacts of a kind, or ZFS for guests of kind uml
+//	lab build [uml] [qemu] [zfs]   make the artifacts of a kind, or ZFS for guests of $PILLAR_LAB_KERNEL
 //	lab enter -- COMMAND        run a command in namespaces of its own; KEEP=1 leaves them
 //	lab exec BINARY ARGS        for `go test -exec`: run a test binary in a new guest
 //	lab shell GUEST             a terminal in a guest of a running lab
@@ -68,7 +68,7 @@ func build(kinds []string) error {
 	for _, kind := range kinds {
 		var err error
 		if kind == "zfs" {
-			err = lab.BuildZFS(ctx, os.Stderr)
+			err = lab.BuildZFS(ctx, lab.KindFromEnv(), os.Stderr)
 		} else {
 			err = lab.Build(ctx, lab.Kind(kind), os.Stderr)
 		}
