@@ -21,11 +21,14 @@ import (
 const killWait = 2 * time.Second
 
 // Runner runs a program with an argument vector and answers its standard output. A
-// program that ran and failed is an *ExitError; the context's end kills it with its whole
-// process group.
+// program that ran and failed is an *ExitError, one that is not installed ErrNoProgram; the
+// context's end kills it with its whole process group.
 type Runner interface {
 	Run(ctx context.Context, name string, args ...string) ([]byte, error)
 }
+
+// ErrNoProgram is a program that is not installed.
+var ErrNoProgram = errors.New("no such program")
 
 // ExitError is a program that ran and failed.
 type ExitError struct {
@@ -72,6 +75,9 @@ func (x Exec) run(ctx context.Context, name string, args []string) ([]byte, erro
 	if errors.As(err, &exit) {
 		argv := append([]string{filepath.Base(name)}, args...)
 		return stdout.Bytes(), &ExitError{Argv: argv, Code: exit.ExitCode(), Stderr: strings.TrimSpace(stderr.String())}
+	}
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", ErrNoProgram, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", filepath.Base(name), err)

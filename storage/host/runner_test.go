@@ -115,8 +115,8 @@ func TestExec_failures(t *testing.T) {
 	}
 	_, err := host.Exec{}.Run(t.Context(), "pillar-no-such-program")
 	var exit *host.ExitError
-	if err == nil || errors.As(err, &exit) {
-		t.Errorf("Run of an absent program = %v, want another error than its exit", err)
+	if !errors.Is(err, host.ErrNoProgram) || errors.As(err, &exit) {
+		t.Errorf("Run of an absent program = %v, want ErrNoProgram", err)
 	}
 }
 

@@ -140,6 +140,9 @@ func (p *Pool) place(ctx context.Context) (report, error) {
 	return found[p.parent()], err
 }
 
+// NoParent tells whether an error says that the pool is there and the parent dataset is not.
+func NoParent(err error) bool { return errors.Is(err, errNoParent) }
+
 // Health answers nil for a pool that is ONLINE. Any other state is storage.ErrPrecondition,
 // also one in which volumes can be used: a DEGRADED pool has lost a disk.
 func (p *Pool) Health(ctx context.Context) error {

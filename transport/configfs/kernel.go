@@ -73,18 +73,24 @@ func (k kernel) IsDir(name string) (bool, error) {
 // configfsMagic is CONFIGFS_MAGIC of fs/configfs/mount.c.
 const configfsMagic = 0x62656570
 
-// Mount mounts configfs at sys/kernel/config below root unless it is mounted there
-// (block.md B-269: after a reboot nothing on the host may have done it). The directory
+// Mounted tells whether configfs is mounted at sys/kernel/config below root. The directory
 // exists on every kernel with configfs.
-func Mount(root host.Root) error {
+func Mounted(root host.Root) (bool, error) {
 	dir := root.Path("sys/kernel/config")
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("look for configfs at %s: %w", dir, err)
+		return false, fmt.Errorf("look for configfs at %s: %w", dir, err)
 	}
-	if st.Type == configfsMagic {
-		return nil
+	return st.Type == configfsMagic, nil
+}
+
+// Mount mounts configfs at sys/kernel/config below root unless it is mounted there
+// (block.md B-269: after a reboot nothing on the host may have done it).
+func Mount(root host.Root) error {
+	if mounted, err := Mounted(root); mounted || err != nil {
+		return err
 	}
+	dir := root.Path("sys/kernel/config")
 	crashpoint.Before(crashpoint.Mount, dir)
 	err := unix.Mount("configfs", dir, "configfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	crashpoint.After(crashpoint.Mount, dir)
