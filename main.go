@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,7 +39,12 @@ func main() {
 		modprobe.Command(),
 		version.Command(),
 	)
-	if root.ExecuteContext(ctx) != nil {
-		os.Exit(1) // cobra has printed why
+	err := root.ExecuteContext(ctx) // cobra prints why
+	var exit interface{ ExitCode() int }
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(exit.ExitCode())
+	case err != nil:
+		os.Exit(1)
 	}
 }

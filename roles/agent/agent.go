@@ -13,17 +13,10 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/telemetry"
-	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/host"
-	"github.com/pillar-csi/pillar/storage/lvm"
-	"github.com/pillar-csi/pillar/storage/zfs"
-	"github.com/pillar-csi/pillar/transport"
-	"github.com/pillar-csi/pillar/transport/configfs"
-	"github.com/pillar-csi/pillar/transport/nvmet"
 )
 
 // Config of an agent process.
@@ -33,6 +26,9 @@ type Config struct {
 	StateDir string        // --state-dir
 	Pause    time.Duration // on SIGTERM, between NOT_SERVING and the drain
 	Root     host.Root
+
+	// Simulate, if not 0, serves pools in memory of as many bytes each, instead of the host's.
+	Simulate int64
 }
 
 // stopPause lets callers that still saw SERVING finish what they began (block.md B-281).
@@ -48,6 +44,7 @@ const streamWait = time.Second
 // Command is `pillar agent`.
 func Command() *cobra.Command {
 	cfg := Config{Pause: stopPause}
+	var dry dryFlags
 	var level string
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -58,6 +55,12 @@ func Command() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if cfg.Simulate, err = dry.check(); err != nil {
+				return err
+			}
+			if dry.run && !dry.serve {
+				return dry.print(cmd.Context(), cfg, cmd.OutOrStdout())
+			}
 			return Run(cmd.Context(), cfg, log)
 		},
 	}
@@ -65,6 +68,7 @@ func Command() *cobra.Command {
 	cmd.Flags().StringVar(&cfg.Listen, "listen", ":9500", "address of the gRPC server")
 	cmd.Flags().StringVar(&cfg.StateDir, "state-dir", "/var/lib/pillar-csi/agent", "fencing marks and pinned identities, on the node's own disk")
 	cmd.Flags().StringVar(&level, "zap-log-level", "info", "debug, info, warn or error")
+	dry.register(cmd)
 	cmd.MarkFlagRequired("config")
 	return cmd
 }
@@ -81,7 +85,15 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return err
 	}
 	defer st.close()
-	marks, err := fencing.Open(st.path("generations"))
+	if err := st.of(cfg.Simulate > 0); err != nil {
+		return err
+	}
+	n, err := openNode(cfg, f, log)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	s, err := n.server(f, st, log)
 	if err != nil {
 		return err
 	}
@@ -89,61 +101,16 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	mounted := func() error { return configfs.Mount(cfg.Root) }
-	if err := mounted(); err != nil {
+	if err := s.configfs(); err != nil {
 		log.Warn("configfs not mounted", zap.Error(err)) // health and every export say so too
 	}
 	listener, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	s := newServer(log, st, marks, openVolumes(f, cfg.Root), openTargets(st, cfg.Root), mounted)
-	log.Info("serving", zap.String("address", listener.Addr().String()), zap.Bool("flushed", flushed),
-		zap.String("version", telemetry.Version))
+	log.Info("serving", zap.String("address", listener.Addr().String()), zap.Bool("flushed", flushed), zap.String("version", s.version))
 	log.Warn("agent connections are plaintext")
 	return s.serve(ctx, listener, cfg.Pause)
-}
-
-// openVolumes makes the backend of every entry. One line per backend type.
-func openVolumes(f file, root host.Root) *volumes {
-	v := &volumes{devices: kernelDevices{}}
-	for _, e := range f.Backends {
-		switch {
-		case e.ZFS != nil:
-			v.pools = append(v.pools, zvolPool(e.ZFS, root))
-		case e.LVM != nil:
-			v.pools = append(v.pools, lvmPool(e.LVM, root))
-		}
-	}
-	return v
-}
-
-func zvolPool(e *zfsEntry, root host.Root) pool {
-	zvols := zfs.New(host.Exec{}, root, e.config())
-	return pool{
-		name: e.Pool, backend: storage.ZFSZvol, parent: e.ParentDataset,
-		check:   zvols.CheckName,
-		device:  func(volume string) string { return root.Path("dev/zvol", e.Pool, e.ParentDataset, volume) },
-		Backend: zvols,
-	}
-}
-
-func lvmPool(e *lvmEntry, root host.Root) pool {
-	return pool{
-		name: e.VolumeGroup, backend: storage.LVMLV, thinPool: e.ThinPool, mode: e.ProvisioningMode,
-		check:  lvm.CheckName,
-		device: func(volume string) string { return root.Path("dev", e.VolumeGroup, volume) },
-		Backend: lvm.New(host.Exec{}, root, lvm.Config{
-			VolumeGroup: e.VolumeGroup, ThinPool: e.ThinPool, Mode: e.ProvisioningMode,
-		}),
-	}
-}
-
-// openTargets makes every protocol. One line each.
-func openTargets(st *state, root host.Root) targets {
-	return targets{
-		transport.NVMeTCP: nvmeTCP{nvmet.New(configfs.New(root), nvmet.Config{IdentityDir: st.path("nvmet-identity"), Root: root})},
-	}
 }
 
 // serve answers calls until ctx ends. Then: NOT_SERVING, a pause, drain, stop.

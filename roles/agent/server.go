@@ -14,6 +14,7 @@ import (
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/telemetry"
 	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/transport"
 )
 
@@ -27,6 +28,8 @@ type server struct {
 	fence   fence
 	gate    *exports.Gate
 	calls   *calls
+	root    host.Root // where kernel modules are looked for
+	version string
 
 	// configfs sees to it that configfs is mounted: an unmounted one shows no exports and
 	// proves nothing.
@@ -36,7 +39,7 @@ type server struct {
 func newServer(log *zap.Logger, st *state, marks *fencing.Store, vols *volumes, offered targets, configfs func() error) *server {
 	f := fence{marks}
 	return &server{
-		log: log, state: st, volumes: vols, targets: offered, fence: f, calls: newCalls(), configfs: configfs,
+		log: log, state: st, volumes: vols, targets: offered, fence: f, calls: newCalls(), configfs: configfs, version: telemetry.Version,
 		gate: exports.NewGate(f, vols, offered.reachable(), vols.devices.Hold, time.Now),
 	}
 }

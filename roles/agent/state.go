@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pillar-csi/pillar/roles/agent/dryrun"
 	"github.com/pillar-csi/pillar/storage/host/durable"
 )
 
@@ -46,6 +47,25 @@ func openState(dir string) (*state, error) {
 		}
 	}
 	return s, nil
+}
+
+// of refuses a directory whose marks are of another kind of volumes: simulated ones never
+// were, and a mark of them would refuse, or allow, what it must not on a real node.
+func (s *state) of(simulated bool) error {
+	have, err := dryrun.Simulated(s.dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	marks, err := os.ReadDir(s.path("generations"))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("state directory: %w", err)
+	case have && !simulated:
+		return fmt.Errorf("state directory %s belongs to a simulated agent (--dry-run --serve): set --state-dir to another, or remove it", s.dir)
+	case simulated && !have && len(marks) > 0:
+		return fmt.Errorf("state directory %s belongs to a real agent: set --state-dir to one of the simulation's own", s.dir)
+	}
+	return nil
 }
 
 func (s *state) close() error { return s.lock.Close() }

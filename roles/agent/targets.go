@@ -66,4 +66,4 @@ func (ts targets) reachable() map[transport.Kind]exports.Target {
 type nvmeTCP struct{ *nvmet.Target }
 
 func (nvmeTCP) ID(volume string) (string, error) { return nvmet.NQN(volume) }
-func (nvmeTCP) Subsystem() string                { return "nvmet_configfs" }
+func (nvmeTCP) Subsystem() string                { return subsystemNVMet }
