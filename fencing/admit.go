@@ -2,18 +2,19 @@ package fencing
 
 import "context"
 
-// Op is an operation that asks to be admitted. At most one of Create, Delete and Release
-// is set.
+// Op is an operation that asks to be admitted. At most one of Create, Import, Delete and
+// Release is set.
 type Op struct {
 	Class   Class
 	Create  bool // makes the backend: may find that the name is taken (B-217)
+	Import  bool // adopts a backend: until its success the lifecycle owns nothing (B-537)
 	Delete  bool // removes the backend: its success ends the lifecycle as deleted
 	Release bool // gives an adopted backend up: its success ends the lifecycle as released
 
-	// Probe tells whether the backend exists. It runs under the lock, only for a Create
-	// that begins a lifecycle or finds the foreign note; an error fails the operation with
-	// nothing written.
-	Probe func(ctx context.Context) (exists bool, err error)
+	// Taken tells whether a Create's name is taken by something its lifecycle did not make.
+	// It runs under the lock, for the first Create of a lifecycle and while the name was
+	// taken; an error fails the operation with nothing written.
+	Taken func(ctx context.Context) (bool, error)
 }
 
 // ending is what a success of the operation writes; Live is nothing.
@@ -77,11 +78,26 @@ func admitOther(mark *Mark, tok Token, op Op) (*Mark, Decision) {
 	case mark.Ended != Live: // B-172
 		return mark.with(func(m *Mark) {
 			m.Retired = append(m.Retired, Retired{mark.Owner, mark.Ended})
-			m.Owner, m.Generation, m.Ended, m.Foreign = tok.UID, tok.Generation, Live, false
+			m.Owner, m.Generation, m.Ended, m.Origin = tok.UID, tok.Generation, Live, Unknown
 		}), AdmitNewLifecycle
 	case op.Release: // B-173
 		return mark.with(func(m *Mark) { m.Retired = append(m.Retired, Retired{tok.UID, Released}) }), ReleaseOfOther
 	default:
 		return nil, RejectOtherOwner // B-171
+	}
+}
+
+// permit tells whether an admitted operation may touch a backend of that origin, and if not,
+// why: nil with false is an operation that has nothing to do and succeeds.
+func permit(origin Origin, op Op) (runs bool, refusal error) {
+	switch {
+	case origin == Importing && (op.Class == Grant && !op.Import || op.Delete):
+		return false, ErrNotAdopted // B-537
+	case origin == Foreign && op.Class == Grant,
+		origin == Adopted && op.Create,
+		origin == Created && op.Import:
+		return false, ErrForeign
+	default:
+		return origin != Foreign, nil // B-217: nothing of it is this lifecycle's to take away
 	}
 }

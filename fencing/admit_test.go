@@ -15,11 +15,12 @@ var (
 	create  = Op{Class: Grant, Create: true}
 	export  = Op{Class: Grant}
 	deny    = Op{Class: Revoke}
+	imports = Op{Class: Grant, Import: true}
 	destroy = Op{Class: Destroy, Delete: true}
 	release = Op{Class: Destroy, Release: true}
 )
 
-var allOps = map[string]Op{"create": create, "export": export, "deny": deny, "delete": destroy, "release": release}
+var allOps = map[string]Op{"create": create, "import": imports, "export": export, "deny": deny, "delete": destroy, "release": release}
 
 func live(uid string, generation int64, retired ...Retired) *Mark {
 	return &Mark{SchemaVersion: 1, Volume: volume, Owner: uid, Generation: generation, Retired: retired}
@@ -27,7 +28,11 @@ func live(uid string, generation int64, retired ...Retired) *Mark {
 
 func ended(m *Mark, as Ending) *Mark { return m.with(func(m *Mark) { m.Ended = as }) }
 
-func foreign(m *Mark) *Mark { return m.with(func(m *Mark) { m.Foreign = true }) }
+func from(o Origin, m *Mark) *Mark { return m.with(func(m *Mark) { m.Origin = o }) }
+
+func foreign(m *Mark) *Mark { return from(Foreign, m) }
+
+func created(m *Mark) *Mark { return from(Created, m) }
 
 func TestAdmit(t *testing.T) {
 	type row struct {
@@ -47,12 +52,12 @@ func TestAdmit(t *testing.T) {
 		"B-161 no generation":                     {mark: nil, tok: Token{"a", 0}, want: RejectMissingToken},
 		"B-163 retired":                           {mark: live("a", 3, old), tok: Token{"old", 9}, want: RejectRetired},
 		"B-163 retired, owner ended":              {mark: ended(live("a", 3, old), Deleted), tok: Token{"old", 9}, want: RejectRetired},
-		"B-163 released, then retired":            {mark: live("a", 3, released), tok: Token{"gone", 9}, ops: []string{"create", "export", "deny", "delete"}, want: RejectRetired},
+		"B-163 released, then retired":            {mark: live("a", 3, released), tok: Token{"gone", 9}, ops: []string{"create", "import", "export", "deny", "delete"}, want: RejectRetired},
 		"B-163 exception, release again":          {mark: live("a", 3, released), tok: Token{"gone", 2}, ops: []string{"release"}, want: AdmitTerminalRetry},
 		"B-164 no mark":                           {mark: nil, tok: Token{"a", 3}, next: first, want: AdmitNewLifecycle},
-		"B-165 grant after delete":                {mark: ended(live("a", 3), Deleted), tok: Token{"a", 3}, ops: []string{"create", "export"}, want: RejectEnded},
-		"B-165 grant after delete, advanced":      {mark: ended(live("a", 3), Deleted), tok: Token{"a", 4}, ops: []string{"create", "export"}, want: RejectEnded},
-		"B-165 grant after release":               {mark: ended(live("a", 3), Released), tok: Token{"a", 3}, ops: []string{"create", "export"}, want: RejectEnded},
+		"B-165 grant after delete":                {mark: ended(live("a", 3), Deleted), tok: Token{"a", 3}, ops: []string{"create", "import", "export"}, want: RejectEnded},
+		"B-165 grant after delete, advanced":      {mark: ended(live("a", 3), Deleted), tok: Token{"a", 4}, ops: []string{"create", "import", "export"}, want: RejectEnded},
+		"B-165 grant after release":               {mark: ended(live("a", 3), Released), tok: Token{"a", 3}, ops: []string{"create", "import", "export"}, want: RejectEnded},
 		"B-166 delete or unexport again":          {mark: ended(live("a", 3), Deleted), tok: Token{"a", 3}, ops: []string{"deny", "delete"}, want: AdmitTerminalRetry},
 		"B-167 older generation after delete":     {mark: ended(live("a", 3), Deleted), tok: Token{"a", 2}, ops: []string{"deny", "delete"}, want: RejectEnded},
 		"B-167 newer generation after delete":     {mark: ended(live("a", 3), Deleted), tok: Token{"a", 4}, ops: []string{"deny", "delete"}, want: RejectEnded},
@@ -64,7 +69,7 @@ func TestAdmit(t *testing.T) {
 		"B-169 same generation":                   {mark: live("a", 3), tok: Token{"a", 3}, want: AdmitSameGeneration},
 		"B-170 newer generation":                  {mark: live("a", 3, old), tok: Token{"a", 7}, next: live("a", 7, old), want: AdmitAdvance},
 		"B-170 B-217 the foreign note stays":      {mark: foreign(live("a", 3)), tok: Token{"a", 4}, next: foreign(live("a", 4)), want: AdmitAdvance},
-		"B-171 another owner":                     {mark: live("a", 3), tok: Token{"b", 9}, ops: []string{"create", "export", "deny", "delete"}, want: RejectOtherOwner},
+		"B-171 another owner":                     {mark: live("a", 3), tok: Token{"b", 9}, ops: []string{"create", "import", "export", "deny", "delete"}, want: RejectOtherOwner},
 		"B-172 after delete":                      {mark: ended(live("a", 3, old), Deleted), tok: Token{"b", 1}, next: live("b", 1, old, Retired{"a", Deleted}), want: AdmitNewLifecycle},
 		"B-172 after release":                     {mark: ended(live("a", 3), Released), tok: Token{"b", 1}, next: live("b", 1, Retired{"a", Released}), want: AdmitNewLifecycle},
 		"B-172 B-217 a note ends with its life":   {mark: ended(foreign(live("a", 3)), Deleted), tok: Token{"b", 1}, next: live("b", 1, Retired{"a", Deleted}), want: AdmitNewLifecycle},
@@ -121,7 +126,7 @@ func someMarks() []*Mark {
 	for _, retired := range [][]Retired{nil, {{"old", Deleted}}, {{"old", Released}}} {
 		for _, end := range []Ending{Live, Deleted, Released} {
 			m := ended(live("a", 2, retired...), end)
-			marks = append(marks, m, foreign(m))
+			marks = append(marks, m, created(m), foreign(m), from(Importing, m), from(Adopted, m))
 		}
 	}
 	return marks

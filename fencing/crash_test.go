@@ -20,16 +20,16 @@ type crashCase struct {
 
 func crashCases() map[string]crashCase {
 	return map[string]crashCase{
-		"first create": {before: nil, tok: Token{"a", 1}, op: create, during: live("a", 1), after: []*Mark{live("a", 1)}},
+		"first create": {before: nil, tok: Token{"a", 1}, op: create, during: created(live("a", 1)), after: []*Mark{created(live("a", 1))}},
 		"advance":      {before: live("a", 1), tok: Token{"a", 2}, op: export, during: live("a", 2), after: []*Mark{live("a", 2)}},
-		"taken name":   {before: nil, tok: Token{"a", 1}, op: probing(true, nil), after: []*Mark{foreign(live("a", 1))}},
+		"taken name":   {before: nil, tok: Token{"a", 1}, op: taking(true, nil), after: []*Mark{foreign(live("a", 1))}},
 		"delete": {
 			before: live("a", 2), tok: Token{"a", 3}, op: destroy, during: live("a", 3),
 			after: []*Mark{live("a", 3), ended(live("a", 3), Deleted)},
 		},
 		"next life": {
 			before: ended(live("a", 3), Deleted), tok: Token{"b", 1}, op: create,
-			during: live("b", 1, Retired{"a", Deleted}), after: []*Mark{live("b", 1, Retired{"a", Deleted})},
+			during: created(live("b", 1, Retired{"a", Deleted})), after: []*Mark{created(live("b", 1, Retired{"a", Deleted}))},
 		},
 	}
 }

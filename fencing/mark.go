@@ -23,6 +23,18 @@ const (
 	Released Ending = "released"
 )
 
+// Origin is how the owner came to its backend.
+type Origin string
+
+// The origins. The zero value is a lifecycle that neither created nor imported one.
+const (
+	Unknown   Origin = ""
+	Created   Origin = "created"   // a create began with the name free
+	Foreign   Origin = "foreign"   // the name is taken by what this lifecycle did not make (B-217)
+	Importing Origin = "importing" // an import began and has not succeeded (B-537)
+	Adopted   Origin = "adopted"   // an import succeeded
+)
+
 // Mark is the fencing record of one volume (B-155).
 type Mark struct {
 	SchemaVersion int       `json:"schemaVersion"`
@@ -30,7 +42,7 @@ type Mark struct {
 	Owner         string    `json:"ownerUID"`   // lifecycle that owns the ID now
 	Generation    int64     `json:"generation"` // highest applied
 	Ended         Ending    `json:"ended,omitempty"`
-	Foreign       bool      `json:"foreign,omitempty"` // the name was taken when the lifecycle began (B-217)
+	Origin        Origin    `json:"origin,omitempty"`  // of the owner's backend
 	Retired       []Retired `json:"retired,omitempty"` // earlier lifecycles in order, never pruned
 }
 
@@ -65,7 +77,7 @@ func (m *Mark) equal(o *Mark) bool {
 		return m == o
 	}
 	return m.SchemaVersion == o.SchemaVersion && m.Volume == o.Volume && m.Owner == o.Owner &&
-		m.Generation == o.Generation && m.Ended == o.Ended && m.Foreign == o.Foreign &&
+		m.Generation == o.Generation && m.Ended == o.Ended && m.Origin == o.Origin &&
 		slices.Equal(m.Retired, o.Retired)
 }
 
@@ -105,6 +117,11 @@ func (m *Mark) check(volume string) error {
 	}
 	if m.Ended != Live && m.Ended != Deleted && m.Ended != Released {
 		return fmt.Errorf("ended as %q", m.Ended)
+	}
+	switch m.Origin {
+	case Unknown, Created, Foreign, Importing, Adopted:
+	default:
+		return fmt.Errorf("came to its backend as %q", m.Origin)
 	}
 	seen := map[string]bool{m.Owner: true}
 	for _, r := range m.Retired {

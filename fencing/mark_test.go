@@ -44,6 +44,7 @@ func TestStore_badMark(t *testing.T) {
 		"no generation":       replace(`"generation": 2`, `"generation": 0`),
 		"generation as text":  replace(`"generation": 2`, `"generation": "2"`),
 		"unknown end":         replace(`"generation": 2`, `"generation": 2, "ended": "paused"`),
+		"unknown origin":      replace(`"generation": 2`, `"generation": 2, "origin": "found"`),
 		"unknown field":       replace(`"generation": 2`, `"generation": 2, "preserve": true`),
 		"owner retired":       replace(`"generation": 2`, `"generation": 2, "retired": [{"uid": "a", "ended": "deleted"}]`),
 		"retired twice":       replace(`"generation": 2`, `"generation": 2, "retired": [{"uid": "o", "ended": "deleted"}, {"uid": "o", "ended": "deleted"}]`),

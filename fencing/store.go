@@ -55,8 +55,12 @@ func (s *Store) Mark(volume string) (*Mark, error) {
 // answers. act does not run when there is nothing left to do (Decision AdmitTerminalRetry,
 // ReleaseOfOther, or the end of a lifecycle that never owned the backend).
 //
-// ErrStale (a *Rejection), ErrMark and ErrForeign are the store's own; any other error is
-// act's or the context's. After act failed the mark stays: the same token may retry.
+// act answers ErrForeign when it meets a backend that is not this lifecycle's and leaves it
+// alone. A create then remembers that (B-217). A delete succeeds if the lifecycle never
+// created anything, and ends it; if it did, what became of that is for a human to say.
+//
+// ErrStale (a *Rejection), ErrMark, ErrForeign and ErrNotAdopted are the store's own; any
+// other error is act's or the context's. After act failed the token may be used again.
 //
 // A caller that goes away does not stop act half-way, only its deadline does. An act that
 // hangs in the kernel even then keeps the lock until it ends, but not its caller: until it
@@ -102,10 +106,14 @@ func (s *Store) locked(ctx context.Context, volume string, tok Token, op Op, act
 	if err != nil || !d.runs() {
 		return d, err
 	}
-	if err := s.run(ctx, mark, op, act); err != nil {
-		return d, err
+	runs, err := permit(mark.Origin, op)
+	if err != nil {
+		return d, fmt.Errorf("volume %s: %w", volume, err)
 	}
-	return s.end(d, tok, mark, op)
+	if runs {
+		err = act(ctx)
+	}
+	return s.end(d, tok, mark, op, err)
 }
 
 // admit decides, and answers the mark that is durable now.
@@ -122,8 +130,8 @@ func (s *Store) admit(ctx context.Context, volume string, tok Token, op Op) (*Ma
 		next = mark
 	}
 	next = next.with(func(m *Mark) { m.Volume = volume })
-	if op.Create && op.Probe != nil && d.runs() && (d == AdmitNewLifecycle || next.Foreign) { // B-217
-		if next.Foreign, err = op.Probe(ctx); err != nil {
+	if d.runs() {
+		if next.Origin, err = origin(ctx, next.Origin, op); err != nil {
 			return nil, d, err
 		}
 	}
@@ -136,35 +144,55 @@ func (s *Store) admit(ctx context.Context, volume string, tok Token, op Op) (*Ma
 	return next, d, nil
 }
 
-// run makes the effect, unless the volume's backend is somebody else's: then a grant is
-// refused and everything else has nothing to take away (B-217).
-func (s *Store) run(ctx context.Context, mark *Mark, op Op, act func(ctx context.Context) error) error {
-	if !mark.Foreign {
-		return act(ctx)
+// origin is what the mark says of the backend once the operation is admitted.
+func origin(ctx context.Context, before Origin, op Op) (Origin, error) {
+	switch {
+	case op.Import && before == Unknown:
+		return Importing, nil
+	case !op.Create || before != Unknown && before != Foreign:
+		return before, nil
+	case op.Taken == nil:
+		return Created, nil
 	}
-	if op.Class == Grant {
-		return fmt.Errorf("volume %s: %w", mark.Volume, ErrForeign)
+	taken, err := op.Taken(ctx)
+	if taken {
+		return Foreign, err
 	}
-	return nil
+	return Created, err
 }
 
-// end writes how the lifecycle ended (B-175, B-176), if the mark is still the admitted one.
-func (s *Store) end(d Decision, tok Token, admitted *Mark, op Op) (Decision, error) {
-	ending := op.ending()
-	if ending == Live {
-		return d, nil
+// end writes what the effect, which answered err, means for the lifecycle: adopted, taken by
+// somebody else, or over (B-175, B-176).
+func (s *Store) end(d Decision, tok Token, admitted *Mark, op Op, err error) (Decision, error) {
+	foreign := errors.Is(err, ErrForeign)
+	next := admitted.with(func(m *Mark) {
+		switch {
+		case foreign && (op.Create || op.Delete && m.Origin == Unknown):
+			m.Origin = Foreign
+		case err == nil && op.Import:
+			m.Origin = Adopted
+		}
+		if err == nil || op.Delete && m.Origin == Foreign {
+			m.Ended = op.ending()
+		}
+	})
+	if next.equal(admitted) {
+		return d, err
 	}
-	now, err := s.Mark(admitted.Volume)
-	if err != nil {
-		return MarkIOError, err
+	now, e := s.Mark(admitted.Volume)
+	if e != nil {
+		return MarkIOError, errors.Join(e, err)
 	}
 	if !now.equal(admitted) {
 		return RejectMarkChanged, rejection(RejectMarkChanged, admitted.Volume, tok, now) // B-174
 	}
-	if err := s.write(admitted.with(func(m *Mark) { m.Ended = ending })); err != nil {
-		return MarkIOError, err
+	if e := s.write(next); e != nil {
+		return MarkIOError, errors.Join(e, err)
 	}
-	return d, nil
+	if next.Ended != Live {
+		err = nil // what was not the lifecycle's is spared
+	}
+	return d, err
 }
 
 func (s *Store) write(m *Mark) error {

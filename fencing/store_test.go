@@ -63,7 +63,7 @@ func TestStore_life(t *testing.T) {
 	reject(Token{"a", 3}, export, RejectSuperseded) // N-3, N-5
 	do(t, s, Token{"a", 14}, deny)
 	do(t, s, Token{"a", 14}, destroy)
-	wantMark(t, s, ended(live("a", 14), Deleted))
+	wantMark(t, s, ended(created(live("a", 14)), Deleted))
 
 	for _, op := range []Op{deny, destroy} { // N-51: the controller crashed and asks again
 		if d, err := s.Do(t.Context(), volume, Token{"a", 14}, op, mustNotRun(t)); d != AdmitTerminalRetry || err != nil {
@@ -71,13 +71,13 @@ func TestStore_life(t *testing.T) {
 		}
 	}
 	do(t, s, Token{"b", 1}, create)
-	wantMark(t, s, live("b", 1, Retired{"a", Deleted}))
+	wantMark(t, s, created(live("b", 1, Retired{"a", Deleted})))
 	for _, op := range []Op{create, export, deny, destroy} { // N-4
 		reject(Token{"a", 15}, op, RejectRetired)
 	}
 	reject(Token{}, destroy, RejectMissingToken)
 	reject(Token{"c", 1}, destroy, RejectOtherOwner)
-	wantMark(t, s, live("b", 1, Retired{"a", Deleted}))
+	wantMark(t, s, created(live("b", 1, Retired{"a", Deleted})))
 }
 
 // B-156: the mark is on disk before the effect, and stays when the effect fails (B-152).
@@ -85,7 +85,7 @@ func TestStore_markBeforeEffect(t *testing.T) {
 	s := open(t)
 	broken := errors.New("lvcreate broke off")
 	d, err := s.Do(t.Context(), volume, Token{"a", 1}, create, func(context.Context) error {
-		wantMark(t, s, live("a", 1))
+		wantMark(t, s, created(live("a", 1)))
 		return broken
 	})
 	if d != AdmitNewLifecycle || !errors.Is(err, broken) {
@@ -105,7 +105,7 @@ func TestStore_failedDelete(t *testing.T) {
 	if _, err := s.Do(t.Context(), volume, Token{"a", 2}, destroy, func(context.Context) error { return busy }); !errors.Is(err, busy) {
 		t.Errorf("Do = %v, want %v", err, busy)
 	}
-	wantMark(t, s, live("a", 2))
+	wantMark(t, s, created(live("a", 2)))
 }
 
 // B-174: somebody changed the mark while the backend was being deleted.
@@ -162,7 +162,7 @@ func TestStore_survivesReopen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantMark(t, again, live("a", 5))
+	wantMark(t, again, created(live("a", 5)))
 }
 
 // B-203: two IDs never share a mark.

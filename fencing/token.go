@@ -21,8 +21,11 @@ var (
 	// ErrMark is a mark that cannot be read, trusted or written. Nothing is guessed from
 	// it; recovery is manual (B-159).
 	ErrMark = errors.New("fencing mark")
-	// ErrForeign is a create whose name was taken before its lifecycle began (B-217).
+	// ErrForeign is a name taken by something the lifecycle did not make (B-217). An effect
+	// answers it, too, when it finds that on the way.
 	ErrForeign = errors.New("the name is taken by something this volume did not make")
+	// ErrNotAdopted is a lifecycle whose import has not succeeded: it owns nothing (B-537).
+	ErrNotAdopted = errors.New("the volume was never adopted")
 )
 
 // Token is the authority of one call: a lifecycle and the generation committed for the

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -19,6 +20,7 @@ var (
 	ErrPrecondition = errors.New("precondition failed") // layout, state or configuration does not allow it
 	ErrOutOfRange   = errors.New("out of range")        // smaller than it already is
 	ErrUnsupported  = errors.New("unsupported")         // this agent or kernel does not offer it
+	ErrForeign      = errors.New("not this volume's")   // the object was not made for the lifecycle that asks
 )
 
 // BackendType is the backend token of the API.
@@ -48,9 +50,29 @@ func ParseVolumeID(s string) (VolumeID, error) {
 
 func (id VolumeID) String() string { return id.Pool + "/" + id.Name }
 
+// Owner is the lifecycle a backend was made for: the UID of its PillarVolumeState. The
+// backend keeps it with the object itself, from the command that makes it (an LV tag, a ZFS
+// user property). So it is known whose an object is when every other record is lost, and
+// what somebody else made under a volume's name is never touched.
+type Owner string
+
+var legalOwner = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// Check answers ErrInvalid for what cannot be kept with every backend.
+func (o Owner) Check() error {
+	if !legalOwner.MatchString(string(o)) {
+		return fmt.Errorf("%w: volume UID %q: want 1 to 64 of A-Z a-z 0-9 . _ -", ErrInvalid, o)
+	}
+	return nil
+}
+
+// Owns tells whether what is marked as mark's is o's. No owner owns nothing.
+func (o Owner) Owns(mark Owner) bool { return o != "" && o == mark }
+
 // Spec asks for a volume. Exactly the member of Backend is set.
 type Spec struct {
 	ID      VolumeID
+	Owner   Owner
 	Bytes   int64
 	Backend BackendType
 	LVM     *LVMParams
@@ -73,6 +95,7 @@ type ZFSParams struct {
 // Volume is a volume as its backend reports it.
 type Volume struct {
 	ID         VolumeID
+	Owner      Owner // empty: made by somebody else
 	Bytes      int64 // actual size
 	DevicePath string
 }
@@ -92,24 +115,28 @@ type Pool struct {
 }
 
 // Backend makes, grows and removes volumes in one configured pool. Every method is idempotent.
+// One that acts on a volume is told whose it is; an object of that name that was not made for
+// this owner is ErrForeign, and untouched.
 // storagetest.Run holds each implementation to this contract.
 type Backend interface {
 	// Create makes the volume, or answers the one that is there if its kind and rounded
 	// size are equal; any other is ErrConflict. A new volume shows nothing of an earlier
-	// one. ErrInvalid, ErrPrecondition (layout), ErrNoSpace.
+	// one, and is marked as its owner's at every moment that it exists. ErrInvalid, ErrPrecondition (layout), ErrNoSpace.
 	Create(ctx context.Context, s Spec) (Volume, error)
-	// Inspect answers the volume, or ErrNotFound if the tool says there is none.
+	// Inspect answers what has the name, whosever it is, or ErrNotFound if the tool says
+	// there is nothing.
 	Inspect(ctx context.Context, name string) (Volume, error)
 	// Activate makes the volume's device usable after a reboot. A device that may yet come
 	// is an fs.ErrNotExist.
-	Activate(ctx context.Context, name string) (Volume, error)
+	Activate(ctx context.Context, name string, owner Owner) (Volume, error)
 	// Expand makes the volume as large as bytes, rounded up as in Create, with its content
 	// and its users undisturbed; that size already is success. It never makes one smaller:
 	// ErrOutOfRange. Without the space nothing changes: ErrNoSpace. ErrNotFound as Inspect,
 	// ErrPrecondition for one that its Create never finished.
-	Expand(ctx context.Context, name string, bytes int64) (Volume, error)
-	// Delete removes exactly this volume. Absent is success; open or held is ErrBusy.
-	Delete(ctx context.Context, name string) error
+	Expand(ctx context.Context, name string, owner Owner, bytes int64) (Volume, error)
+	// Delete removes exactly this volume, finished or not. Absent is success; open or held
+	// is ErrBusy.
+	Delete(ctx context.Context, name string, owner Owner) error
 	// List answers the volumes pillar could have made. It asserts no ownership.
 	List(ctx context.Context) ([]Volume, error)
 	// Pool answers the pool with its capacity, or ErrNotFound if the tool says there is none.

@@ -36,10 +36,10 @@ func lvmPillar(ctx context.Context, disk string) error {
 	}
 	g := lvm.New(programs, "", lvm.Config{VolumeGroup: group})
 	_, err := g.Create(ctx, storage.Spec{
-		ID: storage.VolumeID{Pool: group, Name: "pvc-bench"}, Bytes: mebi64, Backend: storage.LVMLV,
+		ID: storage.VolumeID{Pool: group, Name: "pvc-bench"}, Owner: "bench", Bytes: mebi64, Backend: storage.LVMLV,
 		LVM: &storage.LVMParams{VolumeGroup: group, Mode: "linear"},
 	})
-	return errors.Join(err, g.Delete(ctx, "pvc-bench"))
+	return errors.Join(err, g.Delete(ctx, "pvc-bench", "bench"))
 }
 
 func lvmBare(ctx context.Context, disk string) error {

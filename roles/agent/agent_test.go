@@ -129,6 +129,9 @@ func (r *rig) Hold(path string) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
+// ownerA is token's.
+const ownerA = storage.Owner("uid-a")
+
 func token(generation int64) fencing.Token {
 	return fencing.Token{UID: "uid-a", Generation: generation}
 }
@@ -288,9 +291,7 @@ func second[T any](_ T, err error) error { return err }
 func TestAgent_Foreign(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
-	if _, err := r.mem.Create(ctx, spec(5<<20)); err != nil {
-		t.Fatal(err)
-	}
+	r.mem.Stranger("a", 8<<20)
 	if _, err := r.CreateVolume(ctx, token(1), spec(5<<20)); !errors.Is(err, fencing.ErrForeign) {
 		t.Errorf("CreateVolume over a stranger = %v, want ErrForeign", err)
 	}

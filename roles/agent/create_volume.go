@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
@@ -10,8 +11,8 @@ import (
 	"github.com/pillar-csi/pillar/storage"
 )
 
-// CreateVolume makes the backend, or answers the equal one this lifecycle made before. A
-// backend that was there first is refused, and the mark remembers it (block.md B-217).
+// CreateVolume makes the backend, or answers the equal one this lifecycle made before. What
+// it did not make is refused, and the mark remembers it (block.md B-217).
 func (s *server) CreateVolume(ctx context.Context, req *agentpb.CreateVolumeRequest) (*agentpb.CreateVolumeResponse, error) {
 	spec, err := agentrpc.Spec(req)
 	if err != nil {
@@ -24,13 +25,15 @@ func (s *server) CreateVolume(ctx context.Context, req *agentpb.CreateVolumeRequ
 	if err := p.fit(&spec); err != nil {
 		return nil, err
 	}
-	op := fencing.Op{Class: fencing.Grant, Create: true, Probe: func(ctx context.Context) (bool, error) {
-		return p.exists(ctx, spec.ID.Name)
+	tok := agentrpc.Token(req.Token)
+	spec.Owner = storage.Owner(tok.UID)
+	op := fencing.Op{Class: fencing.Grant, Create: true, Taken: func(ctx context.Context) (bool, error) {
+		return p.taken(ctx, spec.ID.Name, spec.Owner)
 	}}
 	var vol storage.Volume
-	err = s.fence.Do(ctx, spec.ID.String(), agentrpc.Token(req.Token), op, func(ctx context.Context) (err error) {
+	err = s.fence.Do(ctx, spec.ID.String(), tok, op, func(ctx context.Context) (err error) {
 		vol, err = p.Create(ctx, spec)
-		return err
+		return foreign(err)
 	})
 	if err != nil {
 		return nil, err
@@ -38,11 +41,20 @@ func (s *server) CreateVolume(ctx context.Context, req *agentpb.CreateVolumeRequ
 	return &agentpb.CreateVolumeResponse{SizeBytes: vol.Bytes, DevicePath: vol.DevicePath}, nil
 }
 
-// exists: only the tool's own word makes it false.
-func (p *pool) exists(ctx context.Context, name string) (bool, error) {
-	_, err := p.Inspect(ctx, name)
+// taken: only the tool's own word makes a name free, and only the owner's mark makes what
+// has it this lifecycle's: then the fencing marks were lost, not the volume (B-160).
+func (p *pool) taken(ctx context.Context, name string, owner storage.Owner) (bool, error) {
+	vol, err := p.Inspect(ctx, name)
 	if errors.Is(err, storage.ErrNotFound) {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil && !owner.Owns(vol.Owner), err
+}
+
+// foreign says in the fence's words that a backend is not this lifecycle's.
+func foreign(err error) error {
+	if errors.Is(err, storage.ErrForeign) {
+		return fmt.Errorf("%w: %w", fencing.ErrForeign, err)
+	}
+	return err
 }

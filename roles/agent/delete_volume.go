@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"strings"
 
+	"go.uber.org/zap"
+
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
@@ -15,6 +17,10 @@ import (
 
 // DeleteVolume removes the backend and ends the lifecycle. An absent one is success; one
 // that any target serves is ErrPrecondition.
+//
+// What does not carry the lifecycle's mark is spared. If the lifecycle created nothing here,
+// that is success: its create never arrived, or was refused (block.md B-122, B-217). If it
+// did, its volume was taken away or lost its mark, and ErrForeign asks for a human.
 func (s *server) DeleteVolume(ctx context.Context, req *agentpb.DeleteVolumeRequest) (*agentpb.DeleteVolumeResponse, error) {
 	id, err := storage.ParseVolumeID(req.GetVolumeId())
 	if err != nil {
@@ -24,15 +30,22 @@ func (s *server) DeleteVolume(ctx context.Context, req *agentpb.DeleteVolumeRequ
 	if err != nil {
 		return nil, err
 	}
-	op := fencing.Op{Class: fencing.Destroy, Delete: true}
-	err = s.fence.Do(ctx, id.String(), agentrpc.Token(req.Token), op, func(ctx context.Context) error {
-		if err := s.checkUnused(ctx, p, id.Name); err != nil {
-			return err
+	tok, op := agentrpc.Token(req.Token), fencing.Op{Class: fencing.Destroy, Delete: true}
+	var found error
+	err = s.fence.Do(ctx, id.String(), tok, op, func(ctx context.Context) error {
+		if found = s.checkUnused(ctx, p, id.Name, storage.Owner(tok.UID)); found == nil {
+			found = p.Delete(ctx, id.Name, storage.Owner(tok.UID))
 		}
-		return p.Delete(ctx, id.Name)
+		return foreign(found)
 	})
+	if errors.Is(err, fencing.ErrForeign) {
+		err = found // FailedPrecondition: of a delete, not of a create
+	}
 	if err != nil {
 		return nil, err
+	}
+	if found != nil {
+		s.log.Warn("backend spared", zap.String("pillar_csi.volume.id", id.String()), zap.Error(found))
 	}
 	return &agentpb.DeleteVolumeResponse{}, nil
 }
@@ -44,10 +57,11 @@ type linker interface {
 }
 
 // checkUnused asks the kernel's targets for the volume's device by number, whatever name
-// an export has (block.md B-268). A volume without a device node cannot be exported.
-func (s *server) checkUnused(ctx context.Context, p *pool, name string) error {
+// an export has (block.md B-268). A volume without a device node cannot be exported; what is
+// not the owner's is not removed, in use or not.
+func (s *server) checkUnused(ctx context.Context, p *pool, name string, owner storage.Owner) error {
 	vol, err := p.Inspect(ctx, name)
-	if errors.Is(err, storage.ErrNotFound) {
+	if errors.Is(err, storage.ErrNotFound) || err == nil && !owner.Owns(vol.Owner) {
 		return nil
 	}
 	if err != nil {

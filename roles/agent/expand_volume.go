@@ -32,9 +32,9 @@ func (s *server) ExpandVolume(ctx context.Context, req *agentpb.ExpandVolumeRequ
 		return nil, err
 	}
 	var vol storage.Volume
-	op := fencing.Op{Class: fencing.Grant}
-	err = s.fence.Do(ctx, id.String(), agentrpc.Token(req.Token), op, func(ctx context.Context) (err error) {
-		if vol, err = p.Expand(ctx, id.Name, req.GetSizeBytes()); err != nil {
+	tok, op := agentrpc.Token(req.Token), fencing.Op{Class: fencing.Grant}
+	err = s.fence.Do(ctx, id.String(), tok, op, func(ctx context.Context) (err error) {
+		if vol, err = p.Expand(ctx, id.Name, storage.Owner(tok.UID), req.GetSizeBytes()); err != nil {
 			return err
 		}
 		return s.showSize(ctx, t, vol)

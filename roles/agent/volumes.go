@@ -105,15 +105,15 @@ func (v *volumes) Path(backend storage.BackendType, id storage.VolumeID) (string
 	return p.device(id.Name), nil
 }
 
-// Device activates the volume and answers its device, recomputed from the layout (B-236),
+// Device activates the owner's volume and answers its device, recomputed from the layout (B-236),
 // once that is a block device that opens. A device that does not appear until the given
 // time, or before the call's deadline, is ErrPrecondition (B-237).
-func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, until time.Time) (string, error) {
+func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) (string, error) {
 	p, err := v.poolOf(backend, id)
 	if err != nil {
 		return "", err
 	}
-	vol, err := p.activate(ctx, id.Name, until)
+	vol, err := p.activate(ctx, id.Name, owner, until)
 	if errors.Is(err, storage.ErrNotFound) {
 		return "", fmt.Errorf("%w: device of %s is missing: %w", storage.ErrPrecondition, id, err)
 	}
@@ -127,9 +127,9 @@ func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id st
 }
 
 // activate asks again while the backend says that the device may yet come.
-func (p *pool) activate(ctx context.Context, name string, until time.Time) (storage.Volume, error) {
+func (p *pool) activate(ctx context.Context, name string, owner storage.Owner, until time.Time) (storage.Volume, error) {
 	for {
-		vol, err := p.Activate(ctx, name)
+		vol, err := p.Activate(ctx, name, owner)
 		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(until) {
 			return vol, err
 		}

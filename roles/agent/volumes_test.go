@@ -75,11 +75,11 @@ func TestVolumes_Device(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			mem := storagetest.NewMemory("vg0", 1<<30)
-			if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: "a"}, Bytes: 1}); err != nil {
+			if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: "a"}, Owner: ownerA, Bytes: 1}); err != nil {
 				t.Fatal(err)
 			}
 			v := &volumes{pools: []pool{{name: "vg0", backend: storage.LVMLV, check: lvm.CheckName, Backend: mem}}, devices: &tt.devices}
-			path, err := v.Device(context.Background(), storage.LVMLV, storage.VolumeID{Pool: "vg0", Name: tt.volume}, time.Now().Add(tt.until))
+			path, err := v.Device(context.Background(), storage.LVMLV, storage.VolumeID{Pool: "vg0", Name: tt.volume}, ownerA, time.Now().Add(tt.until))
 			if !errors.Is(err, tt.want) || err == nil && path != "/dev/vg0/a" {
 				t.Errorf("Device = %q, %v, want %v", path, err, tt.want)
 			}
@@ -93,7 +93,7 @@ type late struct {
 	missing int
 }
 
-func (l *late) Activate(ctx context.Context, name string) (storage.Volume, error) {
+func (l *late) Activate(ctx context.Context, name string, _ storage.Owner) (storage.Volume, error) {
 	if l.missing--; l.missing >= 0 {
 		return storage.Volume{}, fmt.Errorf("%w: %w", storage.ErrPrecondition, fs.ErrNotExist)
 	}
@@ -111,11 +111,11 @@ func TestPool_activate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := storagetest.NewMemory("tank", 1<<30)
-				if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "tank", Name: "a"}, Bytes: 1}); err != nil {
+				if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "tank", Name: "a"}, Owner: ownerA, Bytes: 1}); err != nil {
 					t.Fatal(err)
 				}
 				p := &pool{Backend: &late{Backend: mem, missing: tt.missing}}
-				if v, err := p.activate(t.Context(), "a", time.Now().Add(tt.wait)); !errors.Is(err, tt.want) {
+				if v, err := p.activate(t.Context(), "a", ownerA, time.Now().Add(tt.wait)); !errors.Is(err, tt.want) {
 					t.Errorf("activate = %+v, %v, want %v", v, err, tt.want)
 				}
 			})

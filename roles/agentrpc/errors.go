@@ -36,9 +36,11 @@ var kinds = []struct {
 }{
 	{fencing.ErrStale, codes.FailedPrecondition, "FENCING_STALE"},
 	{fencing.ErrForeign, codes.AlreadyExists, "FENCING_FOREIGN"},
+	{fencing.ErrNotAdopted, codes.FailedPrecondition, "FENCING_NOT_ADOPTED"},
 	{fencing.ErrMark, codes.Internal, "FENCING_MARK"},
 	{ErrUnavailable, codes.Unavailable, "AGENT_UNAVAILABLE"},
 
+	{storage.ErrForeign, codes.FailedPrecondition, "STORAGE_FOREIGN"}, // of a create: fencing.ErrForeign
 	{storage.ErrInvalid, codes.InvalidArgument, "STORAGE_INVALID"},
 	{storage.ErrNotFound, codes.NotFound, "STORAGE_NOT_FOUND"},
 	{storage.ErrConflict, codes.AlreadyExists, "STORAGE_CONFLICT"},

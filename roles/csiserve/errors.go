@@ -38,7 +38,9 @@ var codeOf = []struct {
 }{
 	{fencing.ErrStale, FailedPrecondition}, // a rejection, whatever it wraps
 	{fencing.ErrForeign, AlreadyExists},
+	{fencing.ErrNotAdopted, FailedPrecondition},
 	{fencing.ErrMark, Internal},
+	{storage.ErrForeign, FailedPrecondition},
 	{storage.ErrInvalid, InvalidArgument},
 	{storage.ErrNotFound, NotFound},
 	{storage.ErrConflict, AlreadyExists}, // same name, different shape

@@ -1,6 +1,7 @@
 package lvm
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -53,7 +54,7 @@ func checkShape(kind, name string) error {
 
 // check holds a request against the group's layout (B-202, B-203, B-220).
 func (g *Group) check(s storage.Spec) error {
-	if err := CheckName(s.ID.Name); err != nil {
+	if err := errors.Join(CheckName(s.ID.Name), s.Owner.Check()); err != nil {
 		return err
 	}
 	switch {

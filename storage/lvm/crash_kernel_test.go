@@ -30,18 +30,18 @@ func TestGroup_createCrash_kernel(t *testing.T) {
 	}
 	hosttest.EachCrash(t, create, func(t *testing.T) {
 		g := group()
-		if _, err := g.Activate(t.Context(), crashed); err == nil {
+		if _, err := g.Activate(t.Context(), crashed, owner); err == nil {
 			wantBlank(t)
 		}
 		if err := create(); err != nil {
 			t.Fatalf("Create again = %v", err)
 		}
 		wantBlank(t)
-		if got := tags(t, crashed); got != "" {
-			t.Errorf("tags = %q, want none", got)
+		if got := tags(t, crashed); got != ownerTag {
+			t.Errorf("tags = %q, want %s alone", got, ownerTag)
 		}
 		write(t, 0xa5) // for the next round's extents
-		if err := g.Delete(t.Context(), crashed); err != nil {
+		if err := g.Delete(t.Context(), crashed, owner); err != nil {
 			t.Errorf("Delete = %v", err)
 		}
 	})
@@ -58,7 +58,7 @@ func TestGroup_deleteCrash_kernel(t *testing.T) {
 			}
 		}
 	}
-	remove := func() error { return group().Delete(unended(), crashed) }
+	remove := func() error { return group().Delete(unended(), crashed, owner) }
 	hosttest.EachCrash(t, remove, func(t *testing.T) {
 		if err := remove(); err != nil {
 			t.Errorf("Delete again = %v", err)
@@ -80,7 +80,7 @@ func soil(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, 0xa5)
-	if err := group().Delete(t.Context(), crashed); err != nil {
+	if err := group().Delete(t.Context(), crashed, owner); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,19 +10,19 @@ import (
 // Expand implements storage.Backend with lvextend(8). What is inside the LV is not
 // touched. The extents it gains are not wiped: by the time a retry could, they may hold
 // data.
-func (g *Group) Expand(ctx context.Context, name string, bytes int64) (storage.Volume, error) {
-	v, err := g.expand(ctx, name, bytes)
+func (g *Group) Expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
+	v, err := g.expand(ctx, name, owner, bytes)
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("expand LV %s: %w", g.target(name), err)
 	}
 	return v, nil
 }
 
-func (g *Group) expand(ctx context.Context, name string, bytes int64) (storage.Volume, error) {
+func (g *Group) expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
 	if bytes <= 0 {
 		return storage.Volume{}, fmt.Errorf("%w: size of %d bytes", storage.ErrInvalid, bytes)
 	}
-	lv, err := g.usable(ctx, name)
+	lv, err := g.usable(ctx, name, owner)
 	if err != nil {
 		return storage.Volume{}, err
 	}
@@ -39,7 +39,7 @@ func (g *Group) expand(ctx context.Context, name string, bytes int64) (storage.V
 	case size-lv.size > vg.free:
 		return storage.Volume{}, fmt.Errorf("%w: %d bytes free, %d needed", storage.ErrNoSpace, vg.free, size-lv.size)
 	case size > lv.size:
-		if lv, err = g.extend(ctx, name, size); err != nil {
+		if lv, err = g.extend(ctx, name, owner, size); err != nil {
 			return storage.Volume{}, err
 		}
 	}
@@ -51,11 +51,11 @@ func (g *Group) expand(ctx context.Context, name string, bytes int64) (storage.V
 
 // extend makes the LV larger and reads it back. --resizefs stays away: the filesystem is
 // mounted on another machine.
-func (g *Group) extend(ctx context.Context, name string, size int64) (report, error) {
+func (g *Group) extend(ctx context.Context, name string, owner storage.Owner, size int64) (report, error) {
 	if _, err := g.lvm(ctx, "lvextend", "--yes", "--size", fmt.Sprintf("%db", size), g.target(name)); err != nil {
 		return report{}, groupMissing(err)
 	}
-	lv, err := g.usable(ctx, name)
+	lv, err := g.usable(ctx, name, owner)
 	if err == nil && lv.size != size {
 		err = fmt.Errorf("lvextend made %d bytes, asked for %d", lv.size, size)
 	}

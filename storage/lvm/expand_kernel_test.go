@@ -39,7 +39,7 @@ func TestGroup_expandCrash_kernel(t *testing.T) {
 		}
 	}
 	expand := func() error {
-		_, err := group().Expand(unended(), crashed, size+extent)
+		_, err := group().Expand(unended(), crashed, owner, size+extent)
 		return err
 	}
 	hosttest.EachCrash(t, expand, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestGroup_oldMapping_kernel(t *testing.T) {
 	if size, err := blockdev.Size("/dev/" + vg + "/pvc-1"); err != nil || size != 2*extent {
 		t.Fatalf("Size = %d, %v, want the mapping to be the old one", size, err)
 	}
-	if v, err := g.Expand(t.Context(), "pvc-1", 4*extent); err != nil || v.Bytes != 4*extent {
+	if v, err := g.Expand(t.Context(), "pvc-1", owner, 4*extent); err != nil || v.Bytes != 4*extent {
 		t.Errorf("Expand = %+v, %v", v, err)
 	}
 	wantSize(t, "pvc-1", 4*extent)
@@ -81,10 +81,10 @@ func TestGroup_expandFull_kernel(t *testing.T) {
 	if _, err := g.Create(t.Context(), spec("pvc-1", extent)); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := g.Expand(t.Context(), "pvc-1", p.Capacity.Total); err != nil || v.Bytes != p.Capacity.Total {
+	if v, err := g.Expand(t.Context(), "pvc-1", owner, p.Capacity.Total); err != nil || v.Bytes != p.Capacity.Total {
 		t.Errorf("Expand to the last extent = %+v, %v", v, err)
 	}
-	if v, err := g.Expand(t.Context(), "pvc-1", p.Capacity.Total+1); !errors.Is(err, storage.ErrNoSpace) {
+	if v, err := g.Expand(t.Context(), "pvc-1", owner, p.Capacity.Total+1); !errors.Is(err, storage.ErrNoSpace) {
 		t.Errorf("Expand past it = %+v, %v, want ErrNoSpace", v, err)
 	}
 	wantSize(t, "pvc-1", p.Capacity.Total)

@@ -26,7 +26,7 @@ func TestGroup_Expand(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := dirty()
-			got, err := group(t, d, tt.steps...).Expand(t.Context(), "pvc-1", 2*extent-1)
+			got, err := group(t, d, tt.steps...).Expand(t.Context(), "pvc-1", owner, 2*extent-1)
 			if err != nil || got != want {
 				t.Errorf("Expand = %+v, %v, want %+v", got, err, want)
 			}
@@ -47,7 +47,7 @@ func TestGroup_Expand_failures(t *testing.T) {
 		text  string
 	}{
 		"N-9 unfinished":       {[]hosttest.Step{lvs("vg0/pvc-1", unfinished("pvc-1", extent))}, storage.ErrPrecondition, "never finished"},
-		"another kind":         {[]hosttest.Step{lvs("vg0/pvc-1", lvRow("pvc-1", extent, "thin,sparse", "public", "", "active", "254", "3"))}, storage.ErrPrecondition, "thin"},
+		"another kind":         {[]hosttest.Step{lvs("vg0/pvc-1", lvRow("pvc-1", extent, "thin,sparse", "public", ownerTag+owner, "active", "254", "3"))}, storage.ErrPrecondition, "thin"},
 		"absent":               {[]hosttest.Step{absent()}, storage.ErrNotFound, ""},
 		"no group":             {[]hosttest.Step{fails(small, `Volume group "vg0" not found`)}, storage.ErrPrecondition, ""},
 		"B-204 unknown text":   {[]hosttest.Step{fails(small, odd)}, nil, odd},
@@ -59,13 +59,13 @@ func TestGroup_Expand_failures(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := group(t, nil, tt.steps...).Expand(t.Context(), "pvc-1", 2*extent)
+			got, err := group(t, nil, tt.steps...).Expand(t.Context(), "pvc-1", owner, 2*extent)
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("Expand = %+v, %v, want %v with %q", got, err, tt.want, tt.text)
 			}
 		})
 	}
-	if got, err := group(t, nil).Expand(t.Context(), "--resizefs", extent); !errors.Is(err, storage.ErrInvalid) {
+	if got, err := group(t, nil).Expand(t.Context(), "--resizefs", owner, extent); !errors.Is(err, storage.ErrInvalid) {
 		t.Errorf("Expand of an option = %+v, %v, want ErrInvalid", got, err)
 	}
 }
@@ -82,7 +82,7 @@ func TestGroup_Expand_oldMapping(t *testing.T) {
 		}
 		return dirty(), err
 	}
-	if got, err := g.Expand(t.Context(), "pvc-1", 2*extent); err != nil || got != want {
+	if got, err := g.Expand(t.Context(), "pvc-1", owner, 2*extent); err != nil || got != want {
 		t.Errorf("Expand = %+v, %v, want %+v", got, err, want)
 	}
 }

@@ -20,6 +20,7 @@ import (
 )
 
 const (
+	owner  = storage.Owner("0b1e0c62-3a5e-4f62-9d0a-3f1f0f8c1a01")
 	vg     = "pillar-test0"
 	extent = 4 << 20
 )
@@ -63,9 +64,12 @@ func group() *lvm.Group {
 	return lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: vg, Mode: lvm.Linear})
 }
 
+// ownerTag is what a finished LV carries.
+const ownerTag = "pillar-volume=" + string(owner)
+
 func spec(name string, bytes int64) storage.Spec {
 	return storage.Spec{
-		ID: storage.VolumeID{Pool: vg, Name: name}, Bytes: bytes, Backend: storage.LVMLV,
+		ID: storage.VolumeID{Pool: vg, Name: name}, Owner: owner, Bytes: bytes, Backend: storage.LVMLV,
 		LVM: &storage.LVMParams{VolumeGroup: vg, Mode: lvm.Linear},
 	}
 }
@@ -89,6 +93,9 @@ func TestGroup_contract_kernel(t *testing.T) {
 				}
 				return func() { _ = release() }
 			},
+			Stranger: func(t testing.TB, name string, bytes int64) {
+				tool(t, "lvcreate", "--yes", "--size", fmt.Sprintf("%db", bytes), "--name", name, vg)
+			},
 			Reboot: func(t testing.TB) { tool(t, "vgchange", "--activate", "n", vg) },
 		}
 	})
@@ -111,7 +118,7 @@ func TestGroup_signatures_kernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			tool(t, append(mkfs, v.DevicePath)...)
-			if err := g.Delete(t.Context(), "pvc-1"); err != nil {
+			if err := g.Delete(t.Context(), "pvc-1", owner); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := g.Create(t.Context(), spec("pvc-1", 64<<20)); err != nil {
@@ -121,10 +128,10 @@ func TestGroup_signatures_kernel(t *testing.T) {
 			if out, err := (host.Exec{}).Run(t.Context(), "blkid", "--probe", v.DevicePath); !errors.As(err, &exit) || exit.Code != 2 {
 				t.Errorf("blkid of the new volume = %s, %v, want nothing found", out, err)
 			}
-			if got := tags(t, "pvc-1"); got != "" {
-				t.Errorf("tags = %q, want none", got)
+			if got := tags(t, "pvc-1"); got != ownerTag {
+				t.Errorf("tags = %q, want %s alone", got, ownerTag)
 			}
-			if err := g.Delete(t.Context(), "pvc-1"); err != nil {
+			if err := g.Delete(t.Context(), "pvc-1", owner); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -144,7 +151,7 @@ func TestGroup_groupInside_kernel(t *testing.T) {
 	if _, err := g2.Pool(t.Context()); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Pool of the group inside = %v, want ErrNotFound", err)
 	}
-	if err := g.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := g.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete = %v", err)
 	}
 }
@@ -161,7 +168,7 @@ func TestGroup_missing_kernel(t *testing.T) {
 	s := spec("pvc-1", extent)
 	s.ID.Pool, s.LVM.VolumeGroup = "no-such-group", "no-such-group"
 	_, create := g.Create(t.Context(), s)
-	for call, err := range map[string]error{"Inspect": inspect, "List": list, "Create": create, "Delete": g.Delete(t.Context(), "pvc-1")} {
+	for call, err := range map[string]error{"Inspect": inspect, "List": list, "Create": create, "Delete": g.Delete(t.Context(), "pvc-1", owner)} {
 		if !errors.Is(err, storage.ErrPrecondition) || errors.Is(err, storage.ErrNotFound) {
 			t.Errorf("%s = %v, want ErrPrecondition", call, err)
 		}
@@ -183,7 +190,7 @@ func TestGroup_withoutUdev_kernel(t *testing.T) {
 		if size, err := blockdev.Size(v.DevicePath); size != extent || err != nil {
 			t.Errorf("Size(%s) = %d, %v", v.DevicePath, size, err)
 		}
-		if err := g.Delete(t.Context(), "pvc-1"); err != nil {
+		if err := g.Delete(t.Context(), "pvc-1", owner); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Lstat(v.DevicePath); !os.IsNotExist(err) {
@@ -200,24 +207,25 @@ func TestGroup_holder_kernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool(t, "dmsetup", "create", "--noudevsync", "pillar-claim", "--table", fmt.Sprintf("0 8 linear %s 0", v.DevicePath))
-	err = g.Delete(t.Context(), "pvc-1")
+	err = g.Delete(t.Context(), "pvc-1", owner)
 	if !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "pillar-claim") {
 		t.Errorf("Delete = %v, want ErrBusy naming pillar-claim", err)
 	}
 	tool(t, "dmsetup", "remove", "--noudevsync", "pillar-claim")
-	if err := g.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := g.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete = %v", err)
 	}
 }
 
-// B-225, H-50: nothing but a plain linear LV is deleted, activated or taken for a volume.
+// B-225, H-50: nothing but a plain linear LV is deleted, activated or taken for a volume,
+// even with its owner's mark.
 func TestGroup_othersLVs_kernel(t *testing.T) {
 	g := emptyGroup(t)
-	tool(t, "lvcreate", "--yes", "--size", "8m", "--name", "origin", vg)
-	tool(t, "lvcreate", "--yes", "--size", "4m", "--snapshot", "--name", "copy", vg+"/origin")
-	tool(t, "lvcreate", "--yes", "--type", "mirror", "--alloc", "anywhere", "--mirrors", "1", "--mirrorlog", "core", "--size", "8m", "--name", "mirrored", vg)
+	tool(t, "lvcreate", "--yes", "--addtag", ownerTag, "--size", "8m", "--name", "origin", vg)
+	tool(t, "lvcreate", "--yes", "--addtag", ownerTag, "--size", "4m", "--snapshot", "--name", "copy", vg+"/origin")
+	tool(t, "lvcreate", "--yes", "--addtag", ownerTag, "--type", "mirror", "--alloc", "anywhere", "--mirrors", "1", "--mirrorlog", "core", "--size", "8m", "--name", "mirrored", vg)
 	for _, name := range []string{"origin", "copy", "mirrored"} {
-		if err := g.Delete(t.Context(), name); !errors.Is(err, storage.ErrPrecondition) {
+		if err := g.Delete(t.Context(), name, owner); !errors.Is(err, storage.ErrPrecondition) {
 			t.Errorf("Delete(%s) = %v, want ErrPrecondition", name, err)
 		}
 		if _, err := g.Inspect(t.Context(), name); err != nil {
@@ -225,7 +233,7 @@ func TestGroup_othersLVs_kernel(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"copy", "mirrored"} {
-		if _, err := g.Activate(t.Context(), name); !errors.Is(err, storage.ErrPrecondition) {
+		if _, err := g.Activate(t.Context(), name, owner); !errors.Is(err, storage.ErrPrecondition) {
 			t.Errorf("Activate(%s) = %v, want ErrPrecondition", name, err)
 		}
 		if _, err := g.Create(t.Context(), spec(name, 8<<20)); !errors.Is(err, storage.ErrConflict) {
@@ -254,7 +262,7 @@ func TestGroup_node_kernel(t *testing.T) {
 	if err := errors.Join(err, os.Remove(v.DevicePath), os.Symlink(target, v.DevicePath)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Activate(t.Context(), "pvc-1"); err == nil || !strings.Contains(err.Error(), "is not this LV's device") {
+	if _, err := g.Activate(t.Context(), "pvc-1", owner); err == nil || !strings.Contains(err.Error(), "is not this LV's device") {
 		t.Errorf("Activate by another LV's node = %v, want an error", err)
 	}
 	if err := os.Remove(v.DevicePath); err != nil {
@@ -263,13 +271,13 @@ func TestGroup_node_kernel(t *testing.T) {
 	if err := unix.Mknod(v.DevicePath, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 99))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Activate(t.Context(), "pvc-1"); err == nil || errors.Is(err, storage.ErrNotFound) {
+	if _, err := g.Activate(t.Context(), "pvc-1", owner); err == nil || errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Activate by a stale node = %v, want an error", err)
 	}
 	if err := os.Remove(v.DevicePath); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := g.Activate(t.Context(), "pvc-1"); err != nil || got != v {
+	if got, err := g.Activate(t.Context(), "pvc-1", owner); err != nil || got != v {
 		t.Errorf("Activate without a node = %+v, %v, want %+v", got, err, v)
 	}
 	if _, err := blockdev.Size(v.DevicePath); err != nil {

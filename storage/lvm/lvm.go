@@ -3,7 +3,8 @@
 //
 //	<vg>                     exists before us; never created, extended or removed here
 //	  <name>                 one linear LV per volume
-//	    tag pillar-incomplete  until it provably shows nothing of an earlier LV
+//	    tag pillar-volume=<UID>  the lifecycle it was made for; no other touches it
+//	    tag pillar-incomplete    until it provably shows nothing of an earlier LV
 //	/dev/<vg>/<name>         its node; used only after its numbers and dm UUID were compared
 //
 // The tools run with the settings in the constant settings, whatever the machine's
@@ -44,6 +45,9 @@ const settings = `activation{udev_sync=0 udev_rules=0 monitoring=0} backup{backu
 // incompleteTag marks an LV between lvcreate and the proof that it is blank. lvcreate sets
 // it, the last step of Create removes it; it stays where a crash came between (B-222).
 const incompleteTag = "pillar-incomplete"
+
+// ownerTag marks an LV as its owner's from lvcreate on.
+const ownerTag = "pillar-volume="
 
 // The provisioning modes.
 const (
@@ -118,7 +122,7 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 	if err != nil {
 		return storage.Volume{}, err
 	}
-	lv, err := g.find(ctx, s.ID.Name)
+	lv, err := g.own(ctx, s.ID.Name, s.Owner)
 	if err == nil && lv.incomplete() {
 		if err := g.remove(ctx, lv); err != nil {
 			return storage.Volume{}, fmt.Errorf("remove what an earlier create left: %w", err)
@@ -130,25 +134,26 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 	case errors.Is(err, storage.ErrNotFound) && size > vg.free:
 		return storage.Volume{}, fmt.Errorf("%w: %d bytes needed, %d free in volume group %s", storage.ErrNoSpace, size, vg.free, g.cfg.VolumeGroup)
 	case errors.Is(err, storage.ErrNotFound):
-		return g.make(ctx, s.ID.Name, size)
+		return g.make(ctx, s, size)
 	case err != nil:
 		return storage.Volume{}, err
 	case !lv.linear() || lv.size != size:
 		return storage.Volume{}, fmt.Errorf("%w: as %s of %d bytes, asked for linear of %d", storage.ErrConflict, lv.layout, lv.size, size)
 	default:
-		return g.activate(ctx, s.ID.Name)
+		return g.activate(ctx, s.ID.Name, s.Owner)
 	}
 }
 
 // make makes a new LV and takes its tag away once nothing of an earlier one shows.
-func (g *Group) make(ctx context.Context, name string, size int64) (storage.Volume, error) {
+func (g *Group) make(ctx context.Context, s storage.Spec, size int64) (storage.Volume, error) {
+	name := s.ID.Name
 	_, err := g.lvm(ctx, "lvcreate", "--yes", "--type", "linear", "--activate", "y",
-		"--wipesignatures", "y", "--zero", "y", "--addtag", incompleteTag,
+		"--wipesignatures", "y", "--zero", "y", "--addtag", ownerTag+string(s.Owner), "--addtag", incompleteTag,
 		"--size", fmt.Sprintf("%db", size), "--name", name, g.cfg.VolumeGroup)
 	if err != nil {
 		return storage.Volume{}, groupMissing(err)
 	}
-	lv, err := g.find(ctx, name)
+	lv, err := g.own(ctx, name, s.Owner)
 	if err != nil {
 		return storage.Volume{}, err
 	}
@@ -179,12 +184,21 @@ func (g *Group) Inspect(ctx context.Context, name string) (storage.Volume, error
 	return g.volume(lv), nil
 }
 
-// usable finds an LV that pillar could have made and has finished.
-func (g *Group) usable(ctx context.Context, name string) (report, error) {
+// own finds an LV that was made for the owner, finished or not.
+func (g *Group) own(ctx context.Context, name string, owner storage.Owner) (report, error) {
 	if err := CheckName(name); err != nil {
 		return report{}, err
 	}
 	lv, err := g.find(ctx, name)
+	if err == nil && !owner.Owns(lv.owner()) {
+		err = fmt.Errorf("%w: its tags are %q; if it is: lvchange --addtag %s%s %s", storage.ErrForeign, lv.tags, ownerTag, owner, g.target(name))
+	}
+	return lv, err
+}
+
+// usable finds an owner's LV that is finished.
+func (g *Group) usable(ctx context.Context, name string, owner storage.Owner) (report, error) {
+	lv, err := g.own(ctx, name, owner)
 	switch {
 	case err != nil:
 		return report{}, err
@@ -198,16 +212,16 @@ func (g *Group) usable(ctx context.Context, name string) (report, error) {
 
 // Activate implements storage.Backend: the LV's device is there and is this LV's. Only a
 // finished linear LV is activated, and nothing but it.
-func (g *Group) Activate(ctx context.Context, name string) (storage.Volume, error) {
-	v, err := g.activate(ctx, name)
+func (g *Group) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
+	v, err := g.activate(ctx, name, owner)
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("activate LV %s: %w", g.target(name), err)
 	}
 	return v, nil
 }
 
-func (g *Group) activate(ctx context.Context, name string) (storage.Volume, error) {
-	lv, err := g.usable(ctx, name)
+func (g *Group) activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
+	lv, err := g.usable(ctx, name, owner)
 	if err != nil {
 		return storage.Volume{}, err
 	}
@@ -215,7 +229,7 @@ func (g *Group) activate(ctx context.Context, name string) (storage.Volume, erro
 		if _, err := g.lvm(ctx, "lvchange", "--activate", "y", g.target(name)); err != nil {
 			return storage.Volume{}, err
 		}
-		if lv, err = g.usable(ctx, name); err != nil {
+		if lv, err = g.usable(ctx, name, owner); err != nil {
 			return storage.Volume{}, err
 		}
 	}
@@ -243,13 +257,10 @@ func (g *Group) settle(ctx context.Context, lv report) error {
 
 // Delete implements storage.Backend. Only a plain linear LV is removed: with an origin,
 // lvremove would take its snapshots along, with a thin pool everybody's volumes (H-50).
-func (g *Group) Delete(ctx context.Context, name string) error {
-	err := CheckName(name)
+func (g *Group) Delete(ctx context.Context, name string, owner storage.Owner) error {
+	lv, err := g.own(ctx, name, owner)
 	if err == nil {
-		var lv report
-		if lv, err = g.find(ctx, name); err == nil {
-			err = g.remove(ctx, lv)
-		}
+		err = g.remove(ctx, lv)
 	}
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("delete LV %s: %w", g.target(name), err)
@@ -307,6 +318,7 @@ func (g *Group) target(name string) string { return g.cfg.VolumeGroup + "/" + na
 func (g *Group) volume(lv report) storage.Volume {
 	return storage.Volume{
 		ID:         storage.VolumeID{Pool: g.cfg.VolumeGroup, Name: lv.name},
+		Owner:      lv.owner(),
 		Bytes:      lv.size,
 		DevicePath: "/dev/" + g.target(lv.name),
 	}

@@ -49,7 +49,7 @@ func absent() hosttest.Step {
 
 func lvcreate() hosttest.Step {
 	return ran("lvcreate", "--yes", "--type", "linear", "--activate", "y", "--wipesignatures", "y", "--zero", "y",
-		"--addtag", "pillar-incomplete", "--size", "8388608b", "--name", "pvc-1", "vg0")
+		"--addtag", "pillar-volume="+owner, "--addtag", "pillar-incomplete", "--size", "8388608b", "--name", "pvc-1", "vg0")
 }
 
 func lvremove() hosttest.Step { return ran("lvremove", "--yes", "vg0/pvc-1") }
@@ -94,12 +94,12 @@ func group(t *testing.T, d *disk, steps ...hosttest.Step) *Group {
 
 func request(bytes int64) storage.Spec {
 	return storage.Spec{
-		ID: storage.VolumeID{Pool: "vg0", Name: "pvc-1"}, Bytes: bytes, Backend: storage.LVMLV,
+		ID: storage.VolumeID{Pool: "vg0", Name: "pvc-1"}, Owner: owner, Bytes: bytes, Backend: storage.LVMLV,
 		LVM: &storage.LVMParams{VolumeGroup: "vg0", Mode: Linear},
 	}
 }
 
-var want = storage.Volume{ID: storage.VolumeID{Pool: "vg0", Name: "pvc-1"}, Bytes: 2 * extent, DevicePath: "/dev/vg0/pvc-1"}
+var want = storage.Volume{ID: storage.VolumeID{Pool: "vg0", Name: "pvc-1"}, Owner: owner, Bytes: 2 * extent, DevicePath: "/dev/vg0/pvc-1"}
 
 func TestGroup_Create(t *testing.T) {
 	tests := map[string]struct {
@@ -155,7 +155,8 @@ func TestGroup_Create_failures(t *testing.T) {
 		"B-204 no report":        {steps: []hosttest.Step{vgs(100 * extent), says(lvs("vg0/pvc-1"), "")}, text: "parse"},
 		"B-204 empty report":     {steps: []hosttest.Step{vgs(100 * extent), lvs("vg0/pvc-1")}, text: "0 LVs"},
 		"B-223 other size":       {steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", plain("pvc-1", 3*extent))}, want: storage.ErrConflict, text: "12582912"},
-		"B-223 other kind":       {steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", lvRow("pvc-1", 2*extent, "thin,sparse", "public", "", "active", "254", "3"))}, want: storage.ErrConflict, text: "thin"},
+		"B-223 other kind":       {steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", lvRow("pvc-1", 2*extent, "thin,sparse", "public", ownerTag+owner, "active", "254", "3"))}, want: storage.ErrConflict, text: "thin"},
+		"N-52 made by hand":      {steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", strangers("pvc-1"))}, want: storage.ErrForeign, text: "lvchange --addtag pillar-volume=" + owner + " vg0/pvc-1"},
 		"full before the tool":   {steps: []hosttest.Step{vgs(extent), absent()}, want: storage.ErrNoSpace, text: "4194304 free"},
 		"full says the tool":     {steps: []hosttest.Step{vgs(100 * extent), absent(), fails(lvcreate(), `Volume group "vg0" has insufficient free space (1 extents): 2 required.`)}, want: storage.ErrNoSpace},
 		"wiping failed":          {steps: []hosttest.Step{vgs(100 * extent), absent(), fails(lvcreate(), "Failed to wipe signatures")}, text: "wipe"},
@@ -211,8 +212,8 @@ func TestGroup_Create_refused(t *testing.T) {
 }
 
 func TestGroup_Delete(t *testing.T) {
-	origin := lvRow("pvc-1", extent, "linear", "public,origin,thickorigin", "", "active", "254", "3")
-	pool := lvRow("pvc-1", extent, "thin,pool", "private", "", "active", "254", "3")
+	origin := lvRow("pvc-1", extent, "linear", "public,origin,thickorigin", ownerTag+owner, "active", "254", "3")
+	pool := lvRow("pvc-1", extent, "thin,pool", "private", ownerTag+owner, "active", "254", "3")
 	tests := map[string]struct {
 		steps []hosttest.Step
 		want  error
@@ -221,6 +222,8 @@ func TestGroup_Delete(t *testing.T) {
 		"unfinished":                 {steps: []hosttest.Step{lvs("vg0/pvc-1", unfinished("pvc-1", extent)), lvremove()}},
 		"absent":                     {steps: []hosttest.Step{absent()}},
 		"gone meanwhile":             {steps: []hosttest.Step{lvs("vg0/pvc-1", plain("pvc-1", extent)), fails(lvremove(), `Failed to find logical volume "vg0/pvc-1"`)}},
+		"N-52 made by hand":          {steps: []hosttest.Step{lvs("vg0/pvc-1", strangers("pvc-1"))}, want: storage.ErrForeign},
+		"N-52 another lifecycle's":   {steps: []hosttest.Step{lvs("vg0/pvc-1", lvRow("pvc-1", extent, "linear", "public", ownerTag+"another", "active", "254", "3"))}, want: storage.ErrForeign},
 		"B-225 in use":               {steps: []hosttest.Step{lvs("vg0/pvc-1", plain("pvc-1", extent)), fails(lvremove(), "Logical volume vg0/pvc-1 in use.")}, want: storage.ErrBusy},
 		"N-17 an origin":             {steps: []hosttest.Step{lvs("vg0/pvc-1", origin)}, want: storage.ErrPrecondition},
 		"H-50 a thin pool":           {steps: []hosttest.Step{lvs("vg0/pvc-1", pool)}, want: storage.ErrPrecondition},
@@ -229,7 +232,7 @@ func TestGroup_Delete(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if err := group(t, nil, tt.steps...).Delete(t.Context(), "pvc-1"); !errors.Is(err, tt.want) {
+			if err := group(t, nil, tt.steps...).Delete(t.Context(), "pvc-1", owner); !errors.Is(err, tt.want) {
 				t.Errorf("Delete = %v, want %v", err, tt.want)
 			}
 		})
@@ -238,7 +241,7 @@ func TestGroup_Delete(t *testing.T) {
 
 func TestGroup_Activate_unfinished(t *testing.T) {
 	g := group(t, nil, lvs("vg0/pvc-1", unfinished("pvc-1", extent)))
-	if got, err := g.Activate(t.Context(), "pvc-1"); !errors.Is(err, storage.ErrPrecondition) {
+	if got, err := g.Activate(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrPrecondition) {
 		t.Errorf("Activate = %+v, %v, want ErrPrecondition", got, err)
 	}
 }
@@ -254,13 +257,13 @@ func TestGroup_Activate_node(t *testing.T) {
 		answers = answers[1:]
 		return dirty(), err
 	}
-	if got, err := g.Activate(t.Context(), "pvc-1"); err != nil || got != want {
+	if got, err := g.Activate(t.Context(), "pvc-1", owner); err != nil || got != want {
 		t.Errorf("Activate = %+v, %v, want %+v", got, err, want)
 	}
 	other := errors.New("is not this LV's device")
 	g = group(t, nil, row)
 	g.open = func(report, int) (device, error) { return nil, other }
-	if _, err := g.Activate(t.Context(), "pvc-1"); !errors.Is(err, other) {
+	if _, err := g.Activate(t.Context(), "pvc-1", owner); !errors.Is(err, other) {
 		t.Errorf("Activate = %v, want %v", err, other)
 	}
 }

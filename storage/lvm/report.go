@@ -30,6 +30,21 @@ func (r report) linear() bool {
 
 func (r report) incomplete() bool { return slices.Contains(r.tags, incompleteTag) }
 
+// owner answers whose it is. Two answers are none.
+func (r report) owner() storage.Owner {
+	var owner storage.Owner
+	for _, tag := range r.tags {
+		uid, ok := strings.CutPrefix(tag, ownerTag)
+		if ok && owner != "" {
+			return ""
+		}
+		if ok {
+			owner = storage.Owner(uid)
+		}
+	}
+	return owner
+}
+
 // vgReport is a VG as vgs(8) shows it, in bytes.
 type vgReport struct {
 	size, free, extent int64

@@ -13,6 +13,7 @@ import (
 
 // As LVM 2.03.16 prints them.
 const (
+	owner  = "0b1e0c62-3a5e-4f62-9d0a-3f1f0f8c1a01"
 	vgUUID = "190GcF-gY3G-8Fii-Wa4A-tsXj-ioGo-ULMh9j"
 	lvUUID = "W0zH2n-2lDO-oad0-skp2-5AXP-dDtr-8NJMbT"
 	dmUUID = "LVM-190GcFgY3G8FiiWa4AtsXjioGoULMh9jW0zH2n2lDOoad0skp25AXPdDtr8NJMbT"
@@ -26,15 +27,20 @@ func lvRow(name string, size int64, layout, role, tags, active, major, minor str
 
 // plain is a finished, active linear LV.
 func plain(name string, size int64) string {
-	return lvRow(name, size, "linear", "public", "", "active", "254", "3")
+	return lvRow(name, size, "linear", "public", ownerTag+owner, "active", "254", "3")
 }
 
 func unfinished(name string, size int64) string {
-	return lvRow(name, size, "linear", "public", incompleteTag, "active", "254", "3")
+	return lvRow(name, size, "linear", "public", ownerTag+owner+","+incompleteTag, "active", "254", "3")
 }
 
 func inactive(name string, size int64) string {
-	return lvRow(name, size, "linear", "public", "", "", "-1", "-1")
+	return lvRow(name, size, "linear", "public", ownerTag+owner, "", "-1", "-1")
+}
+
+// strangers is an LV made by hand.
+func strangers(name string) string {
+	return lvRow(name, 2*extent, "linear", "public", "", "active", "254", "3")
 }
 
 func lvsOf(rows ...string) string {
@@ -53,8 +59,8 @@ func vgOf(size, free int64) string {
 }
 
 func TestParseLVs(t *testing.T) {
-	active := report{name: "a", size: 8 << 20, layout: "linear", role: "public", dmUUID: dmUUID, active: true, major: 254, minor: 3}
-	off := report{name: "a", size: 8 << 20, layout: "linear", role: "public", dmUUID: dmUUID}
+	active := report{name: "a", tags: []string{ownerTag + owner}, size: 8 << 20, layout: "linear", role: "public", dmUUID: dmUUID, active: true, major: 254, minor: 3}
+	off := report{name: "a", tags: []string{ownerTag + owner}, size: 8 << 20, layout: "linear", role: "public", dmUUID: dmUUID}
 	tagged := active
 	tagged.tags = []string{"owner", incompleteTag}
 	tests := map[string]struct {
@@ -180,5 +186,26 @@ func TestRoundUp(t *testing.T) {
 	}
 	if got, err := roundUp(1<<63-1, extent); !errors.Is(err, storage.ErrNoSpace) {
 		t.Errorf("roundUp of the largest number = %d, %v, want ErrNoSpace", got, err)
+	}
+}
+
+// Whose an LV is, is said once or not at all.
+func TestReport_owner(t *testing.T) {
+	tests := map[string]struct {
+		tags []string
+		want storage.Owner
+	}{
+		"none":          {nil, ""},
+		"others' tags":  {[]string{"backup", incompleteTag}, ""},
+		"one":           {[]string{"backup", ownerTag + owner, incompleteTag}, owner},
+		"two":           {[]string{ownerTag + owner, ownerTag + "another"}, ""},
+		"one with text": {[]string{"x" + ownerTag + owner}, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := (report{tags: tt.tags}).owner(); got != tt.want {
+				t.Errorf("owner of %q = %q, want %q", tt.tags, got, tt.want)
+			}
+		})
 	}
 }

@@ -53,7 +53,7 @@ func testBlank(t *testing.T, f Fixture) {
 			v := create(t, f, "pvc-1", units*f.Unit)
 			wantFilled(t, f, v, 0)
 			fill(t, f, v, 0xa5)
-			if err := f.Backend.Delete(t.Context(), "pvc-1"); err != nil {
+			if err := f.Backend.Delete(t.Context(), "pvc-1", owner); err != nil {
 				t.Fatalf("Delete = %v", err)
 			}
 		}
@@ -65,10 +65,10 @@ func testKeepsData(t *testing.T, f Fixture) {
 	v := create(t, f, "pvc-1", 2*f.Unit)
 	fill(t, f, v, 0xa5)
 	create(t, f, "pvc-1", 2*f.Unit)
-	if _, err := f.Backend.Activate(t.Context(), "pvc-1"); err != nil {
+	if _, err := f.Backend.Activate(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Activate = %v", err)
 	}
-	_, _ = f.Backend.Create(t.Context(), f.Spec("pvc-1", 3*f.Unit)) // refused
+	_, _ = f.Backend.Create(t.Context(), f.ask("pvc-1", 3*f.Unit)) // refused
 	wantFilled(t, f, v, 0xa5)
 }
 
@@ -77,7 +77,7 @@ func testReboot(t *testing.T, f Fixture) {
 	fill(t, f, v, 0xa5)
 	f.Reboot(t)
 	for range 2 {
-		if got, err := f.Backend.Activate(t.Context(), "pvc-1"); err != nil || got != v {
+		if got, err := f.Backend.Activate(t.Context(), "pvc-1", owner); err != nil || got != v {
 			t.Errorf("Activate = %+v, %v, want %+v", got, err, v)
 		}
 	}
@@ -88,7 +88,7 @@ func testReboot(t *testing.T, f Fixture) {
 	}
 	wantFilled(t, f, v, 0xa5)
 	f.Reboot(t)
-	if err := f.Backend.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := f.Backend.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete of an inactive volume = %v", err)
 	}
 	wantAbsent(t, f, "pvc-1")

@@ -10,7 +10,7 @@ import (
 
 func expand(t *testing.T, f Fixture, v storage.Volume, bytes int64) storage.Volume {
 	t.Helper()
-	got, err := f.Backend.Expand(t.Context(), v.ID.Name, bytes)
+	got, err := f.Backend.Expand(t.Context(), v.ID.Name, owner, bytes)
 	if err != nil {
 		t.Fatalf("Expand(%s, %d) = %v", v.ID.Name, bytes, err)
 	}
@@ -35,7 +35,7 @@ func testExpand(t *testing.T, f Fixture) {
 	fill(t, f, grown, 0x5a)
 	wantFilled(t, f, grown, 0x5a)
 	wantVolume(t, f, near)
-	if v, err := f.Backend.Create(t.Context(), f.Spec("pvc-1", 2*f.Unit)); !errors.Is(err, storage.ErrConflict) {
+	if v, err := f.Backend.Create(t.Context(), f.ask("pvc-1", 2*f.Unit)); !errors.Is(err, storage.ErrConflict) {
 		t.Errorf("Create of the former size = %+v, %v, want ErrConflict", v, err)
 	}
 }
@@ -55,7 +55,7 @@ func testExpandShrinks(t *testing.T, f Fixture) {
 	v := create(t, f, "pvc-1", 3*f.Unit)
 	fill(t, f, v, 0xa5)
 	for _, bytes := range []int64{1, 2 * f.Unit} {
-		got, err := f.Backend.Expand(t.Context(), "pvc-1", bytes)
+		got, err := f.Backend.Expand(t.Context(), "pvc-1", owner, bytes)
 		if !errors.Is(err, storage.ErrOutOfRange) || !shrinking(err) {
 			t.Errorf("Expand(%d) of %d bytes = %+v, %v, want ErrOutOfRange that says so", bytes, v.Bytes, got, err)
 		}
@@ -76,7 +76,7 @@ func testExpandNoSpace(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	for _, bytes := range []int64{p.Capacity.Total + 1, 1<<63 - 1} {
-		if got, err := f.Backend.Expand(t.Context(), "pvc-1", bytes); !errors.Is(err, storage.ErrNoSpace) {
+		if got, err := f.Backend.Expand(t.Context(), "pvc-1", owner, bytes); !errors.Is(err, storage.ErrNoSpace) {
 			t.Errorf("Expand(%d) in a pool of %d = %+v, %v, want ErrNoSpace", bytes, p.Capacity.Total, got, err)
 		}
 		wantVolume(t, f, v)
@@ -84,13 +84,13 @@ func testExpandNoSpace(t *testing.T, f Fixture) {
 }
 
 func testExpandRefused(t *testing.T, f Fixture) {
-	if got, err := f.Backend.Expand(t.Context(), "pvc-1", f.Unit); !errors.Is(err, storage.ErrNotFound) {
+	if got, err := f.Backend.Expand(t.Context(), "pvc-1", owner, f.Unit); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Expand of an absent volume = %+v, %v, want ErrNotFound", got, err)
 	}
 	wantAbsent(t, f, "pvc-1")
 	v := create(t, f, "pvc-1", f.Unit)
 	for name, bytes := range map[string]int64{"pvc-1": 0, "-f": f.Unit, "..": f.Unit, "a/b": f.Unit} {
-		if got, err := f.Backend.Expand(t.Context(), name, bytes); !errors.Is(err, storage.ErrInvalid) {
+		if got, err := f.Backend.Expand(t.Context(), name, owner, bytes); !errors.Is(err, storage.ErrInvalid) {
 			t.Errorf("Expand(%q, %d) = %+v, %v, want ErrInvalid", name, bytes, got, err)
 		}
 	}

@@ -34,6 +34,7 @@ func NewMemory(pool string, total int64) *Memory {
 
 type memoryVolume struct {
 	mu     sync.Mutex
+	owner  storage.Owner
 	size   int64
 	active bool
 	holds  int
@@ -47,6 +48,13 @@ func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail = err
+}
+
+// Stranger makes a volume that is nobody's, as an administrator does by hand.
+func (m *Memory) Stranger(name string, bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.volumes[name] = &memoryVolume{size: bytes, active: true, pages: map[int64][]byte{}}
 }
 
 // Reboot takes every device away until it is activated.
@@ -113,7 +121,7 @@ func (m *Memory) Create(ctx context.Context, s storage.Spec) (storage.Volume, er
 		return storage.Volume{}, err
 	}
 	defer leave()
-	if s.ID.Pool != m.pool || s.Bytes <= 0 {
+	if s.ID.Pool != m.pool || s.Bytes <= 0 || s.Owner.Check() != nil {
 		return storage.Volume{}, fmt.Errorf("%w: %d bytes of %s", storage.ErrInvalid, s.Bytes, s.ID)
 	}
 	size, err := roundUp(s.Bytes)
@@ -121,6 +129,9 @@ func (m *Memory) Create(ctx context.Context, s storage.Spec) (storage.Volume, er
 		return storage.Volume{}, fmt.Errorf("create %s: %w", s.ID, err)
 	}
 	v, ok := m.volumes[s.ID.Name]
+	if ok && !s.Owner.Owns(v.owner) {
+		return storage.Volume{}, fmt.Errorf("create %s: %w", s.ID, storage.ErrForeign)
+	}
 	if ok && v.size != size {
 		return storage.Volume{}, fmt.Errorf("create %s: %w with %d bytes, not %d", s.ID, storage.ErrConflict, v.size, size)
 	}
@@ -128,7 +139,7 @@ func (m *Memory) Create(ctx context.Context, s storage.Spec) (storage.Volume, er
 		if size > m.available() {
 			return storage.Volume{}, fmt.Errorf("create %s: %w", s.ID, storage.ErrNoSpace)
 		}
-		v = &memoryVolume{size: size, pages: map[int64][]byte{}}
+		v = &memoryVolume{owner: s.Owner, size: size, pages: map[int64][]byte{}}
 		m.volumes[s.ID.Name] = v
 	}
 	v.active = true
@@ -143,7 +154,7 @@ func roundUp(bytes int64) (int64, error) {
 }
 
 func (m *Memory) volume(name string, v *memoryVolume) storage.Volume {
-	return storage.Volume{ID: storage.VolumeID{Pool: m.pool, Name: name}, Bytes: v.size, DevicePath: m.path(name)}
+	return storage.Volume{ID: storage.VolumeID{Pool: m.pool, Name: name}, Owner: v.owner, Bytes: v.size, DevicePath: m.path(name)}
 }
 
 func (m *Memory) available() int64 {
@@ -169,33 +180,45 @@ func (m *Memory) Inspect(ctx context.Context, name string) (storage.Volume, erro
 }
 
 // Activate implements storage.Backend.
-func (m *Memory) Activate(ctx context.Context, name string) (storage.Volume, error) {
-	found, err := m.Inspect(ctx, name)
-	if err != nil {
-		return storage.Volume{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if v, ok := m.volumes[name]; ok {
-		v.active = true
-	}
-	return found, nil
-}
-
-// Expand implements storage.Backend.
-func (m *Memory) Expand(ctx context.Context, name string, bytes int64) (storage.Volume, error) {
+func (m *Memory) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
 	leave, err := m.enter(ctx, name)
 	if err != nil {
 		return storage.Volume{}, err
 	}
 	defer leave()
+	v, err := m.own(name, owner)
+	if err != nil {
+		return storage.Volume{}, fmt.Errorf("activate %s/%s: %w", m.pool, name, err)
+	}
+	v.active = true
+	return m.volume(name, v), nil
+}
+
+// own finds an owner's volume.
+func (m *Memory) own(name string, owner storage.Owner) (*memoryVolume, error) {
 	v, ok := m.volumes[name]
+	switch {
+	case !ok:
+		return nil, storage.ErrNotFound
+	case !owner.Owns(v.owner):
+		return nil, storage.ErrForeign
+	}
+	return v, nil
+}
+
+// Expand implements storage.Backend.
+func (m *Memory) Expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
+	leave, err := m.enter(ctx, name)
+	if err != nil {
+		return storage.Volume{}, err
+	}
+	defer leave()
+	v, err := m.own(name, owner)
 	size, full := roundUp(bytes)
 	switch {
 	case bytes <= 0:
 		err = fmt.Errorf("%w: %d bytes", storage.ErrInvalid, bytes)
-	case !ok:
-		err = storage.ErrNotFound
+	case err != nil:
 	case full != nil:
 		err = full
 	case size < v.size:
@@ -211,14 +234,18 @@ func (m *Memory) Expand(ctx context.Context, name string, bytes int64) (storage.
 }
 
 // Delete implements storage.Backend.
-func (m *Memory) Delete(ctx context.Context, name string) error {
+func (m *Memory) Delete(ctx context.Context, name string, owner storage.Owner) error {
 	leave, err := m.enter(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if v, ok := m.volumes[name]; ok && v.holds > 0 {
-		return fmt.Errorf("delete %s/%s: %w", m.pool, name, storage.ErrBusy)
+	v, err := m.own(name, owner)
+	if err == nil && v.holds > 0 {
+		err = storage.ErrBusy
+	}
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("delete %s/%s: %w", m.pool, name, err)
 	}
 	delete(m.volumes, name)
 	return nil

@@ -9,7 +9,7 @@ import (
 )
 
 func spec(name string, bytes int64) storage.Spec {
-	return storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: name}, Bytes: bytes, Backend: storage.LVMLV}
+	return storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: name}, Owner: "uid", Bytes: bytes, Backend: storage.LVMLV}
 }
 
 func TestMemory(t *testing.T) {
@@ -29,7 +29,8 @@ func TestMemory(t *testing.T) {
 				}
 				return func() { _ = release() }
 			},
-			Reboot: func(testing.TB) { m.Reboot() },
+			Stranger: func(_ testing.TB, name string, bytes int64) { m.Stranger(name, bytes) },
+			Reboot:   func(testing.TB) { m.Reboot() },
 		}
 	})
 }

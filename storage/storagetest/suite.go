@@ -30,12 +30,14 @@ type Fixture struct {
 	// use for itself.
 	Slack int64
 	Names []string
-	// Spec asks for a volume of the backend's kind.
+	// Spec asks for a volume of the backend's kind, without an owner.
 	Spec func(name string, bytes int64) storage.Spec
 	// Open opens a volume's device for reading and writing.
 	Open func(path string) (Device, error)
 	// Hold keeps a volume in use, as a mount or an export does.
 	Hold func(t testing.TB, path string) (release func())
+	// Stranger makes an object of the backend's kind as the machine's owner would, by hand.
+	Stranger func(t testing.TB, name string, bytes int64)
 	// Reboot takes every volume's device away, as a restart of the machine does.
 	Reboot func(t testing.TB)
 }
@@ -62,6 +64,7 @@ func Run(t *testing.T, fixture func(t testing.TB) Fixture) {
 		"list answers every volume":                     testList,
 		"pool counts what volumes take":                 testPool,
 		"after a reboot activate brings the data back":  testReboot,
+		"what another made is neither used nor removed": testForeign,
 		"an ended context is an error and never absent": testContext,
 	}
 	for name, test := range cases {
@@ -69,9 +72,22 @@ func Run(t *testing.T, fixture func(t testing.TB) Fixture) {
 	}
 }
 
+// The lifecycle that the volumes of a case are made for, and another one.
+const (
+	owner = storage.Owner("0b1e0c62-3a5e-4f62-9d0a-3f1f0f8c1a01")
+	other = storage.Owner("0b1e0c62-3a5e-4f62-9d0a-3f1f0f8c1a02")
+)
+
+// ask is Spec for the owner.
+func (f Fixture) ask(name string, bytes int64) storage.Spec {
+	s := f.Spec(name, bytes)
+	s.Owner = owner
+	return s
+}
+
 func create(t *testing.T, f Fixture, name string, bytes int64) storage.Volume {
 	t.Helper()
-	v, err := f.Backend.Create(t.Context(), f.Spec(name, bytes))
+	v, err := f.Backend.Create(t.Context(), f.ask(name, bytes))
 	if err != nil {
 		t.Fatalf("Create(%s, %d) = %v", name, bytes, err)
 	}
@@ -95,7 +111,7 @@ func wantVolume(t *testing.T, f Fixture, want storage.Volume) {
 
 func testCreate(t *testing.T, f Fixture) {
 	got := create(t, f, "pvc-1", 4*f.Unit)
-	want := storage.Volume{ID: storage.VolumeID{Pool: f.Pool, Name: "pvc-1"}, Bytes: 4 * f.Unit, DevicePath: got.DevicePath}
+	want := storage.Volume{ID: storage.VolumeID{Pool: f.Pool, Name: "pvc-1"}, Owner: owner, Bytes: 4 * f.Unit, DevicePath: got.DevicePath}
 	if diff := cmp.Diff(want, got); diff != "" || got.DevicePath == "" {
 		t.Errorf("Create (-want +got):\n%s", diff)
 	}
@@ -118,7 +134,7 @@ func testCreateAgain(t *testing.T, f Fixture) {
 func testCreateOther(t *testing.T, f Fixture) {
 	first := create(t, f, "pvc-1", 4*f.Unit)
 	for _, bytes := range []int64{3 * f.Unit, 4*f.Unit + 1} {
-		if v, err := f.Backend.Create(t.Context(), f.Spec("pvc-1", bytes)); !errors.Is(err, storage.ErrConflict) {
+		if v, err := f.Backend.Create(t.Context(), f.ask("pvc-1", bytes)); !errors.Is(err, storage.ErrConflict) {
 			t.Errorf("Create(%d) over %d bytes = %+v, %v, want ErrConflict", bytes, first.Bytes, v, err)
 		}
 	}
@@ -135,21 +151,25 @@ func testRounding(t *testing.T, f Fixture) {
 }
 
 func testInvalid(t *testing.T, f Fixture) {
-	otherPool := f.Spec("pvc-1", f.Unit)
+	otherPool := f.ask("pvc-1", f.Unit)
 	otherPool.ID.Pool = "another"
+	noOwner, oddOwner := f.ask("pvc-1", f.Unit), f.ask("pvc-1", f.Unit)
+	noOwner.Owner, oddOwner.Owner = "", "a\nb"
 	specs := map[string]storage.Spec{
-		"no name":       f.Spec("", f.Unit),
-		"option":        f.Spec("-f", f.Unit),
-		"dot":           f.Spec(".", f.Unit),
-		"dots":          f.Spec("..", f.Unit),
-		"slash":         f.Spec("a/b", f.Unit),
-		"newline":       f.Spec("a\nb", f.Unit),
-		"NUL":           f.Spec("a\x00b", f.Unit),
-		"space":         f.Spec("a b", f.Unit),
-		"not ASCII":     f.Spec("pvc-é", f.Unit),
-		"no size":       f.Spec("pvc-1", 0),
-		"negative size": f.Spec("pvc-1", -1),
+		"no name":       f.ask("", f.Unit),
+		"option":        f.ask("-f", f.Unit),
+		"dot":           f.ask(".", f.Unit),
+		"dots":          f.ask("..", f.Unit),
+		"slash":         f.ask("a/b", f.Unit),
+		"newline":       f.ask("a\nb", f.Unit),
+		"NUL":           f.ask("a\x00b", f.Unit),
+		"space":         f.ask("a b", f.Unit),
+		"not ASCII":     f.ask("pvc-é", f.Unit),
+		"no size":       f.ask("pvc-1", 0),
+		"negative size": f.ask("pvc-1", -1),
 		"another pool":  otherPool,
+		"no owner":      noOwner,
+		"odd owner":     oddOwner,
 	}
 	for name, s := range specs { // N-50
 		if v, err := f.Backend.Create(t.Context(), s); !errors.Is(err, storage.ErrInvalid) {
@@ -157,7 +177,7 @@ func testInvalid(t *testing.T, f Fixture) {
 		}
 	}
 	for _, name := range []string{"", "-f", "a/b", ".."} {
-		if err := f.Backend.Delete(t.Context(), name); !errors.Is(err, storage.ErrInvalid) {
+		if err := f.Backend.Delete(t.Context(), name, owner); !errors.Is(err, storage.ErrInvalid) {
 			t.Errorf("Delete(%q) = %v, want ErrInvalid", name, err)
 		}
 		if _, err := f.Backend.Inspect(t.Context(), name); !errors.Is(err, storage.ErrInvalid) {
@@ -175,7 +195,7 @@ func testNoSpace(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	for _, bytes := range []int64{p.Capacity.Total + 1, 1<<63 - 1} {
-		if v, err := f.Backend.Create(t.Context(), f.Spec("pvc-1", bytes)); !errors.Is(err, storage.ErrNoSpace) {
+		if v, err := f.Backend.Create(t.Context(), f.ask("pvc-1", bytes)); !errors.Is(err, storage.ErrNoSpace) {
 			t.Errorf("Create(%d) in a pool of %d = %+v, %v, want ErrNoSpace", bytes, p.Capacity.Total, v, err)
 		}
 		wantAbsent(t, f, "pvc-1")
@@ -184,10 +204,10 @@ func testNoSpace(t *testing.T, f Fixture) {
 
 func testAbsent(t *testing.T, f Fixture) {
 	wantAbsent(t, f, "pvc-1")
-	if _, err := f.Backend.Activate(t.Context(), "pvc-1"); !errors.Is(err, storage.ErrNotFound) {
+	if _, err := f.Backend.Activate(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Activate = %v, want ErrNotFound", err)
 	}
-	if err := f.Backend.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := f.Backend.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete of an absent volume = %v", err)
 	}
 }
@@ -196,7 +216,7 @@ func testDelete(t *testing.T, f Fixture) {
 	create(t, f, "pvc-1", f.Unit)
 	near := create(t, f, "pvc-10", f.Unit)
 	for range 2 {
-		if err := f.Backend.Delete(t.Context(), "pvc-1"); err != nil {
+		if err := f.Backend.Delete(t.Context(), "pvc-1", owner); err != nil {
 			t.Errorf("Delete = %v", err)
 		}
 		wantAbsent(t, f, "pvc-1")
@@ -207,12 +227,12 @@ func testDelete(t *testing.T, f Fixture) {
 func testDeleteBusy(t *testing.T, f Fixture) {
 	v := create(t, f, "pvc-1", f.Unit)
 	release := f.Hold(t, v.DevicePath)
-	if err := f.Backend.Delete(t.Context(), "pvc-1"); !errors.Is(err, storage.ErrBusy) {
+	if err := f.Backend.Delete(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrBusy) {
 		t.Errorf("Delete of a held volume = %v, want ErrBusy", err)
 	}
 	wantVolume(t, f, v)
 	release()
-	if err := f.Backend.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := f.Backend.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete after release = %v", err)
 	}
 }
@@ -253,9 +273,9 @@ func testContext(t *testing.T, f Fixture) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, inspect := f.Backend.Inspect(ended, "pvc-1")
-	_, again := f.Backend.Create(ended, f.Spec("pvc-2", f.Unit))
-	_, expand := f.Backend.Expand(ended, "pvc-1", 2*f.Unit)
-	for call, err := range map[string]error{"Inspect": inspect, "Create": again, "Expand": expand, "Delete": f.Backend.Delete(ended, "pvc-1")} {
+	_, again := f.Backend.Create(ended, f.ask("pvc-2", f.Unit))
+	_, expand := f.Backend.Expand(ended, "pvc-1", owner, 2*f.Unit)
+	for call, err := range map[string]error{"Inspect": inspect, "Create": again, "Expand": expand, "Delete": f.Backend.Delete(ended, "pvc-1", owner)} {
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
 			t.Errorf("%s after the context's end = %v, want an error", call, err)
 		}

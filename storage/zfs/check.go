@@ -1,6 +1,7 @@
 package zfs
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -25,7 +26,7 @@ func (p *Pool) CheckName(name string) error {
 	if full := p.dataset(name); len(full) > nameMax {
 		return fmt.Errorf("%w: dataset name %q has %d bytes, ZFS takes %d", storage.ErrInvalid, full, len(full), nameMax)
 	}
-	if len(p.unfinished(name)) > nameMax {
+	if len(p.unfinished(name, "")) > nameMax {
 		return fmt.Errorf("%w: parent dataset %s leaves no room for names, use a shorter one", storage.ErrInvalid, p.parent())
 	}
 	return nil
@@ -57,7 +58,7 @@ func checkComponent(kind, name string) error {
 
 // check holds a request against the layout (B-202, B-203).
 func (p *Pool) check(s storage.Spec) error {
-	if err := p.CheckName(s.ID.Name); err != nil {
+	if err := errors.Join(p.CheckName(s.ID.Name), s.Owner.Check()); err != nil {
 		return err
 	}
 	switch {

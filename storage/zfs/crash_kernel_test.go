@@ -29,7 +29,7 @@ func wantWhole(t *testing.T, names ...string) {
 		fields := strings.Split(row, "\t")
 		volsize, _ := strconv.Atoi(fields[1])
 		reserved, _ := strconv.Atoi(fields[2])
-		if i >= len(names) || fields[0] != below+names[i] || fields[3] != names[i] || reserved < volsize {
+		if i >= len(names) || fields[0] != below+names[i] || fields[3] != string(owner) || reserved < volsize {
 			t.Errorf("zvol %q, want one of %q, marked and reserved", row, names)
 		}
 	}
@@ -60,7 +60,7 @@ func TestPool_createCrash_kernel(t *testing.T) {
 			t.Fatalf("Create again = %v", err)
 		}
 		wantWhole(t, crashed)
-		if err := p.Delete(t.Context(), crashed); err != nil {
+		if err := p.Delete(t.Context(), crashed, owner); err != nil {
 			t.Errorf("Delete = %v", err)
 		}
 	})
@@ -77,7 +77,7 @@ func TestPool_createCrash_deleted_kernel(t *testing.T) {
 		return err
 	}
 	hosttest.EachCrash(t, create, func(t *testing.T) {
-		if err := pool().Delete(t.Context(), crashed); err != nil {
+		if err := pool().Delete(t.Context(), crashed, owner); err != nil {
 			t.Errorf("Delete = %v", err)
 		}
 		wantWhole(t)
@@ -96,7 +96,7 @@ func TestPool_deleteCrash_kernel(t *testing.T) {
 		}
 		open(t, "/dev/zvol/"+below+crashed, os.O_RDONLY).Close()
 	}
-	remove := func() error { return pool().Delete(unended(), crashed) }
+	remove := func() error { return pool().Delete(unended(), crashed, owner) }
 	hosttest.EachCrash(t, remove, func(t *testing.T) {
 		if err := remove(); err != nil {
 			t.Errorf("Delete again = %v", err)
@@ -129,7 +129,7 @@ func TestPool_expandCrash_kernel(t *testing.T) {
 	}
 	bytes := now.Bytes // another process: only the volume knows how large it is
 	expand := func() error {
-		_, err := pool().Expand(unended(), crashed, bytes+size)
+		_, err := pool().Expand(unended(), crashed, owner, bytes+size)
 		return err
 	}
 	hosttest.EachCrash(t, expand, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestPool_activateCrash_kernel(t *testing.T) {
 		_ = os.Remove(path)
 	}
 	activate := func() error {
-		_, err := pool().Activate(unended(), crashed)
+		_, err := pool().Activate(unended(), crashed, owner)
 		return err
 	}
 	hosttest.EachCrash(t, activate, func(t *testing.T) {

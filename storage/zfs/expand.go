@@ -8,19 +8,19 @@ import (
 )
 
 // Expand implements storage.Backend. zfs set would also shrink, without a word.
-func (p *Pool) Expand(ctx context.Context, name string, bytes int64) (storage.Volume, error) {
-	v, err := p.expand(ctx, name, bytes)
+func (p *Pool) Expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
+	v, err := p.expand(ctx, name, owner, bytes)
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("expand zvol %s: %w", p.dataset(name), err)
 	}
 	return v, nil
 }
 
-func (p *Pool) expand(ctx context.Context, name string, bytes int64) (storage.Volume, error) {
+func (p *Pool) expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
 	if bytes <= 0 {
 		return storage.Volume{}, fmt.Errorf("%w: size of %d bytes", storage.ErrInvalid, bytes)
 	}
-	zvol, err := p.usable(ctx, name)
+	zvol, err := p.usable(ctx, name, owner)
 	if err != nil {
 		return storage.Volume{}, err
 	}
@@ -31,7 +31,7 @@ func (p *Pool) expand(ctx context.Context, name string, bytes int64) (storage.Vo
 	case size < zvol.size:
 		return storage.Volume{}, fmt.Errorf("%w: volsize of %d bytes cannot be decreased to %d", storage.ErrOutOfRange, zvol.size, size)
 	case size > zvol.size:
-		if zvol, err = p.grow(ctx, name, zvol, size); err != nil {
+		if zvol, err = p.grow(ctx, name, owner, zvol, size); err != nil {
 			return storage.Volume{}, err
 		}
 	}
@@ -39,7 +39,7 @@ func (p *Pool) expand(ctx context.Context, name string, bytes int64) (storage.Vo
 }
 
 // grow sets volsize and reads it back. zfs set grows the reservation with it.
-func (p *Pool) grow(ctx context.Context, name string, zvol report, size int64) (report, error) {
+func (p *Pool) grow(ctx context.Context, name string, owner storage.Owner, zvol report, size int64) (report, error) {
 	parent, err := p.place(ctx)
 	if err != nil {
 		return report{}, err
@@ -51,7 +51,7 @@ func (p *Pool) grow(ctx context.Context, name string, zvol report, size int64) (
 	if _, err := p.tool(ctx, "zfs", "set", fmt.Sprintf("volsize=%d", size), zvol.name); err != nil {
 		return report{}, err
 	}
-	grown, err := p.usable(ctx, name)
+	grown, err := p.usable(ctx, name, owner)
 	if err == nil && grown.size != size {
 		err = fmt.Errorf("zfs made %d bytes, asked for %d", grown.size, size)
 	}

@@ -2,6 +2,7 @@ package zfs_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 )
 
 const (
+	owner  = storage.Owner("0b1e0c62-3a5e-4f62-9d0a-3f1f0f8c1a01")
 	tank   = "pillar-test0"
 	parent = "k8s/volumes"
 	block  = 16 << 10 // the default volblocksize
@@ -65,7 +67,7 @@ func pool() *zfs.Pool {
 
 func spec(name string, bytes int64) storage.Spec {
 	return storage.Spec{
-		ID: storage.VolumeID{Pool: tank, Name: name}, Bytes: bytes, Backend: storage.ZFSZvol,
+		ID: storage.VolumeID{Pool: tank, Name: name}, Owner: owner, Bytes: bytes, Backend: storage.ZFSZvol,
 		ZFS: &storage.ZFSParams{Pool: tank, ParentDataset: parent},
 	}
 }
@@ -74,7 +76,7 @@ func spec(name string, bytes int64) storage.Spec {
 func open(t testing.TB, path string, flag int) *os.File {
 	t.Helper()
 	name := strings.TrimPrefix(path, "/dev/zvol/"+below)
-	if _, err := pool().Activate(unended(), name); err != nil {
+	if _, err := pool().Activate(unended(), name, owner); err != nil {
 		t.Fatal(err)
 	}
 	f, err := blockdev.Open(path, flag)
@@ -104,6 +106,9 @@ func TestPool_contract_kernel(t *testing.T) {
 			Hold: func(t testing.TB, path string) func() {
 				f := open(t, path, os.O_RDONLY|unix.O_EXCL)
 				return func() { _ = f.Close() }
+			},
+			Stranger: func(t testing.TB, name string, bytes int64) {
+				tool(t, "zfs", "create", "-V", fmt.Sprint(bytes), below+name)
 			},
 			Reboot: func(t testing.TB) {
 				tool(t, "zpool", "export", tank)

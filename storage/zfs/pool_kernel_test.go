@@ -29,8 +29,8 @@ func wantWorking(t *testing.T) {
 	defer cancel()
 	p, s := secondPool()
 	_, create := p.Create(ctx, s)
-	_, activate := p.Activate(ctx, "pvc-1")
-	if err := errors.Join(create, activate, p.Delete(ctx, "pvc-1")); err != nil {
+	_, activate := p.Activate(ctx, "pvc-1", owner)
+	if err := errors.Join(create, activate, p.Delete(ctx, "pvc-1", owner)); err != nil {
 		t.Errorf("the other pool = %v", err)
 	}
 }
@@ -46,17 +46,17 @@ func TestPool_exported_kernel(t *testing.T) {
 		}
 	}
 	write(t, "/dev/zvol/"+below+"pvc-1", 0, 0xa5)
-	if err := p.Delete(t.Context(), "pvc-0"); err != nil {
+	if err := p.Delete(t.Context(), "pvc-0", owner); err != nil {
 		t.Fatal(err)
 	}
 	tool(t, "zpool", "export", tank)
 	_, create := p.Create(t.Context(), spec("pvc-1", size))
 	_, inspect := p.Inspect(t.Context(), "pvc-1")
-	_, activate := p.Activate(t.Context(), "pvc-1")
-	_, expand := p.Expand(t.Context(), "pvc-1", 2*size)
+	_, activate := p.Activate(t.Context(), "pvc-1", owner)
+	_, expand := p.Expand(t.Context(), "pvc-1", owner, 2*size)
 	_, list := p.List(t.Context())
 	for call, err := range map[string]error{"Create": create, "Inspect": inspect, "Activate": activate, "Expand": expand,
-		"List": list, "Delete": p.Delete(t.Context(), "pvc-1")} {
+		"List": list, "Delete": p.Delete(t.Context(), "pvc-1", owner)} {
 		if !errors.Is(err, storage.ErrPrecondition) || errors.Is(err, storage.ErrNotFound) {
 			t.Errorf("%s without the pool = %v, want ErrPrecondition", call, err)
 		}
@@ -86,7 +86,7 @@ func TestPool_suspended_kernel(t *testing.T) {
 	setTable(t, "error")
 	t.Cleanup(func() { bringBack(t, disk) })
 	done := make(chan error, 1)
-	go func() { done <- p.Delete(t.Context(), "pvc-1") }() // the one that finds out
+	go func() { done <- p.Delete(t.Context(), "pvc-1", owner) }() // the one that finds out
 	waitSuspended(t, p)
 	_, create := p.Create(t.Context(), spec("pvc-2", size))
 	_, inspect := p.Inspect(t.Context(), "pvc-1")
@@ -98,7 +98,7 @@ func TestPool_suspended_kernel(t *testing.T) {
 	wantWorking(t)
 	bringBack(t, disk)
 	t.Logf("the delete that was under way: %v", <-done)
-	if err := p.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := p.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete of the pool that is back = %v", err)
 	}
 	wantWhole(t)
@@ -176,7 +176,7 @@ func TestPool_full_kernel(t *testing.T) {
 		if v, err := p.Create(t.Context(), spec("pvc-2", bytes)); !errors.Is(err, storage.ErrNoSpace) {
 			t.Errorf("Create(%d) = %+v, %v, want ErrNoSpace", bytes, v, err)
 		}
-		if v, err := p.Expand(t.Context(), "pvc-1", 32<<20+bytes); !errors.Is(err, storage.ErrNoSpace) {
+		if v, err := p.Expand(t.Context(), "pvc-1", owner, 32<<20+bytes); !errors.Is(err, storage.ErrNoSpace) {
 			t.Errorf("Expand by %d = %+v, %v, want ErrNoSpace", bytes, v, err)
 		}
 	}
@@ -189,7 +189,7 @@ func TestPool_full_kernel(t *testing.T) {
 	if v, err := p.Create(t.Context(), thin); err != nil || v.Bytes != 1<<40 {
 		t.Errorf("Create of a sparse volume = %+v, %v", v, err)
 	}
-	if v, err := p.Expand(t.Context(), "pvc-2", 1<<40+1); err != nil || v.Bytes != 1<<40+64<<10 {
+	if v, err := p.Expand(t.Context(), "pvc-2", owner, 1<<40+1); err != nil || v.Bytes != 1<<40+64<<10 {
 		t.Errorf("Expand of a sparse volume = %+v, %v, want one block more", v, err)
 	}
 }

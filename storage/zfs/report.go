@@ -13,8 +13,7 @@ import (
 	"github.com/pillar-csi/pillar/storage/host"
 )
 
-// mark is the user property that says which volume a zvol is. It has no pool in it: a pool
-// may come back under another name.
+// mark is the user property that says whose a zvol is.
 const mark = ourNamespace + "volume"
 
 // errNoParent is a parent dataset that is not there, be it that its pool is not imported.
@@ -32,8 +31,8 @@ type report struct {
 	block       int64  // volblocksize
 	used        int64
 	available   int64
-	reservation int64  // refreservation, 0: none
-	mark        string // empty: none
+	reservation int64         // refreservation, 0: none
+	mark        storage.Owner // empty: none
 }
 
 func (r report) volume() bool { return r.kind == "volume" }
@@ -125,7 +124,7 @@ func parseRow(line string) (report, error) {
 	}
 	r := report{name: fields[0], kind: fields[1]}
 	if fields[7] != "-" {
-		r.mark = fields[7]
+		r.mark = storage.Owner(fields[7])
 	}
 	for i, to := range []*int64{&r.size, &r.block, &r.used, &r.available, &r.reservation} {
 		text := fields[2+i]

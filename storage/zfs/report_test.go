@@ -16,7 +16,7 @@ func TestParseRows(t *testing.T) {
 	want := map[string]report{
 		"tank/k8s": {name: "tank/k8s", kind: "filesystem", used: 12132352, available: 860141568},
 		dataset: {name: dataset, kind: "volume", size: volsize, block: 16384, used: 12107776, available: 872237056,
-			reservation: 12107776, mark: "pvc-1"},
+			reservation: 12107776, mark: owner},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(report{})); err != nil || diff != "" {
 		t.Errorf("parseRows = %v (-want +got):\n%s", err, diff)

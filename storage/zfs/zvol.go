@@ -20,9 +20,9 @@ const sizeMax = 1 << 62
 // unfinished is where Create makes a volume: a name no volume has. zfs create makes the
 // zvol and its properties in two transactions (zfs_ioc_create in module/zfs/zfs_ioctl.c),
 // between which a power cut leaves a zvol that looks whole and reserves nothing. The rename
-// that follows is one transaction.
-func (p *Pool) unfinished(name string) string {
-	return fmt.Sprintf("%s/unfinished %x", p.parent(), sha256.Sum256([]byte(name)))[:len(p.parent())+len("/unfinished ")+16]
+// that follows is one transaction. The name tells whose it is, for the mark may be missing.
+func (p *Pool) unfinished(name string, owner storage.Owner) string {
+	return fmt.Sprintf("%s/unfinished %x", p.parent(), sha256.Sum256([]byte(name+"/"+string(owner))))[:len(p.parent())+len("/unfinished ")+16]
 }
 
 // Create implements storage.Backend. It does not wait for the device: Activate does (B-214).
@@ -38,13 +38,13 @@ func (p *Pool) create(ctx context.Context, s storage.Spec) (storage.Volume, erro
 	if err := p.check(s); err != nil {
 		return storage.Volume{}, err
 	}
-	dataset, unfinished := p.dataset(s.ID.Name), p.unfinished(s.ID.Name)
+	dataset, unfinished := p.dataset(s.ID.Name), p.unfinished(s.ID.Name, s.Owner)
 	found, err := p.list(ctx, dataset, unfinished)
 	if err != nil {
 		return storage.Volume{}, err
 	}
-	if left, ok := found[unfinished]; ok {
-		if err := p.drop(ctx, left, s.ID.Name); err != nil {
+	if _, ok := found[unfinished]; ok {
+		if err := p.destroy(ctx, unfinished); err != nil {
 			return storage.Volume{}, fmt.Errorf("remove what an earlier create left: %w", err)
 		}
 	}
@@ -73,12 +73,12 @@ func fits(s storage.Spec, available int64) error {
 
 // make makes the zvol and answers it as it then is.
 func (p *Pool) make(ctx context.Context, s storage.Spec) (report, error) {
-	dataset, unfinished := p.dataset(s.ID.Name), p.unfinished(s.ID.Name)
+	dataset, unfinished := p.dataset(s.ID.Name), p.unfinished(s.ID.Name, s.Owner)
 	argv := []string{"create", "-V", fmt.Sprint(s.Bytes)}
 	for _, key := range slices.Sorted(maps.Keys(s.ZFS.Properties)) {
 		argv = append(argv, "-o", key+"="+s.ZFS.Properties[key])
 	}
-	if _, err := p.tool(ctx, "zfs", append(argv, "-o", mark+"="+s.ID.Name, unfinished)...); err != nil {
+	if _, err := p.tool(ctx, "zfs", append(argv, "-o", mark+"="+string(s.Owner), unfinished)...); err != nil {
 		return report{}, err
 	}
 	if _, err := p.tool(ctx, "zfs", "rename", unfinished, dataset); err != nil {
@@ -98,14 +98,11 @@ func (p *Pool) make(ctx context.Context, s storage.Spec) (report, error) {
 	return zvol, nil
 }
 
-// equal holds what is there to a request: a zvol of ours, of that size rounded up to its own
-// volblocksize (B-212). Its properties may differ, they can be changed.
+// equal holds what is there to a request: its owner's zvol, of that size rounded up to its
+// own volblocksize (B-212). Its properties may differ, they can be changed.
 func (p *Pool) equal(ctx context.Context, zvol report, s storage.Spec) error {
-	switch {
-	case !zvol.volume():
-		return fmt.Errorf("%w: as a %s", storage.ErrConflict, zvol.kind)
-	case zvol.mark != s.ID.Name:
-		return fmt.Errorf("%w: as a zvol that pillar did not make for this volume (property %s is %q)", storage.ErrConflict, mark, zvol.mark)
+	if err := zvol.check(s.Owner); err != nil {
+		return err
 	}
 	size, err := roundUp(s.Bytes, zvol.block)
 	if err == nil && size != zvol.size {
@@ -136,25 +133,26 @@ func (p *Pool) find(ctx context.Context, name string) (report, error) {
 	return report{}, storage.ErrNotFound
 }
 
-// usable finds a zvol that may be handed out.
-func (p *Pool) usable(ctx context.Context, name string) (report, error) {
+// usable finds an owner's zvol.
+func (p *Pool) usable(ctx context.Context, name string, owner storage.Owner) (report, error) {
 	zvol, err := p.find(ctx, name)
 	if err != nil {
 		return report{}, err
 	}
-	return zvol, zvol.check(name)
+	return zvol, zvol.check(owner)
 }
 
-// check holds what has a volume's name to being it. A mark with another name is that of a
-// copy or of a zvol that was renamed: it is another volume's data. Adopted ones may have none.
-func (r report) check(name string) error {
+// check holds what has a volume's name to being its owner's zvol. One with another mark is a
+// copy, was renamed, or is of another lifecycle: it is another volume's data.
+func (r report) check(owner storage.Owner) error {
 	switch {
+	case r.volume() && owner.Owns(r.mark):
+		return nil
 	case !r.volume():
-		return fmt.Errorf("%w: %s is a %s", storage.ErrPrecondition, r.name, r.kind)
-	case r.mark != "" && r.mark != name:
-		return fmt.Errorf("%w: %s is marked as volume %s; if that is wrong: zfs inherit %s %s", storage.ErrPrecondition, r.name, r.mark, mark, r.name)
+		return fmt.Errorf("%w: %s is a %s", storage.ErrForeign, r.name, r.kind)
+	default:
+		return fmt.Errorf("%w: its property %s is %q; if it is: zfs set %s=%s %s", storage.ErrForeign, mark, r.mark, mark, owner, r.name)
 	}
-	return nil
 }
 
 // Inspect implements storage.Backend. A dataset of any kind occupies the name.
@@ -168,8 +166,8 @@ func (p *Pool) Inspect(ctx context.Context, name string) (storage.Volume, error)
 
 // Activate implements storage.Backend: the zvol's device is there and has a link that leads
 // to it. One that does not come at once is storage.ErrPrecondition and an fs.ErrNotExist.
-func (p *Pool) Activate(ctx context.Context, name string) (storage.Volume, error) {
-	zvol, err := p.usable(ctx, name)
+func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
+	zvol, err := p.usable(ctx, name, owner)
 	if err == nil {
 		err = p.nodes.settle(ctx, zvol)
 	}
@@ -180,8 +178,8 @@ func (p *Pool) Activate(ctx context.Context, name string) (storage.Volume, error
 }
 
 // Delete implements storage.Backend. Snapshots and clones make it storage.ErrPrecondition.
-func (p *Pool) Delete(ctx context.Context, name string) error {
-	if err := p.remove(ctx, name); err != nil {
+func (p *Pool) Delete(ctx context.Context, name string, owner storage.Owner) error {
+	if err := p.remove(ctx, name, owner); err != nil {
 		return fmt.Errorf("delete zvol %s: %w", p.dataset(name), err)
 	}
 	return nil
@@ -189,34 +187,30 @@ func (p *Pool) Delete(ctx context.Context, name string) error {
 
 // remove looks twice: the second time proves what the first did, or that the zvol was absent
 // and its pool was not.
-func (p *Pool) remove(ctx context.Context, name string) error {
+func (p *Pool) remove(ctx context.Context, name string, owner storage.Owner) error {
 	if err := p.CheckName(name); err != nil {
 		return err
 	}
 	for look := range 2 {
-		found, err := p.list(ctx, p.dataset(name), p.unfinished(name))
+		dataset, unfinished := p.dataset(name), p.unfinished(name, owner)
+		found, err := p.list(ctx, dataset, unfinished)
 		if err != nil {
 			return err
 		}
-		for _, dataset := range []string{p.dataset(name), p.unfinished(name)} {
-			zvol, ok := found[dataset]
-			if !ok {
-				continue
+		zvol, ok := found[dataset]
+		if ok {
+			err = zvol.check(owner)
+		}
+		for _, d := range []string{unfinished, dataset} {
+			if _, ok := found[d]; ok && err == nil {
+				err = p.destroy(ctx, d)
 			}
-			if err := p.drop(ctx, zvol, name); err != nil && (look > 0 || !errors.Is(err, errAbsent)) {
-				return err
-			}
+		}
+		if err != nil && (look > 0 || !errors.Is(err, errAbsent)) {
+			return err
 		}
 	}
 	return p.nodes.forget(p.dataset(name))
-}
-
-// drop destroys what is the volume, or what a Create has left of it.
-func (p *Pool) drop(ctx context.Context, zvol report, name string) error {
-	if err := zvol.check(name); err != nil {
-		return err
-	}
-	return p.destroy(ctx, zvol.name)
 }
 
 // busyWait is how long a destroy is tried again: udev and blkid look into each new or
@@ -262,6 +256,7 @@ func (p *Pool) List(ctx context.Context) ([]storage.Volume, error) {
 func (p *Pool) volume(name string, zvol report) storage.Volume {
 	return storage.Volume{
 		ID:         storage.VolumeID{Pool: p.cfg.Pool, Name: name},
+		Owner:      zvol.mark,
 		Bytes:      zvol.size,
 		DevicePath: "/dev/zvol/" + p.dataset(name),
 	}

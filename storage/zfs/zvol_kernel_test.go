@@ -52,7 +52,7 @@ func TestPool_withoutUdev_kernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Activate(t.Context(), name); err != nil {
+		if _, err := p.Activate(t.Context(), name, owner); err != nil {
 			t.Fatal(err)
 		}
 		if bytes, err := blockdev.Size(v.DevicePath); bytes != block || err != nil {
@@ -69,7 +69,7 @@ func TestPool_withoutUdev_kernel(t *testing.T) {
 	write(t, "/dev/zvol/"+below+"pvc-1", 0, 0xa5)
 	wantByte(t, "/dev/zvol/"+below+"pvc-3", 0, 0)
 	for _, name := range []string{"pvc-1", "pvc-2", "pvc-3"} {
-		if err := p.Delete(t.Context(), name); err != nil {
+		if err := p.Delete(t.Context(), name, owner); err != nil {
 			t.Errorf("Delete(%s) = %v", name, err)
 		}
 		if _, err := os.Lstat("/dev/zvol/" + below + name); !os.IsNotExist(err) {
@@ -85,16 +85,16 @@ func TestPool_children_kernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool(t, "zfs", "snapshot", below+"pvc-1@backup")
-	if err := p.Delete(t.Context(), "pvc-1"); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "pvc-1@backup") {
+	if err := p.Delete(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "pvc-1@backup") {
 		t.Errorf("Delete with a snapshot = %v, want ErrPrecondition naming it", err)
 	}
 	tool(t, "zfs", "clone", below+"pvc-1@backup", below+"copy")
-	if err := p.Delete(t.Context(), "pvc-1"); !errors.Is(err, storage.ErrPrecondition) {
+	if err := p.Delete(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrPrecondition) {
 		t.Errorf("Delete with a clone = %v, want ErrPrecondition", err)
 	}
 	tool(t, "zfs", "destroy", below+"copy")
 	tool(t, "zfs", "destroy", below+"pvc-1@backup")
-	if err := p.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := p.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete = %v", err)
 	}
 }
@@ -109,20 +109,23 @@ func TestPool_others_kernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool(t, "zfs", "rename", below+"pvc-1", below+"renamed")
+	const asks = "another"
 	for _, name := range []string{"files", "theirs", "renamed"} {
-		if v, err := p.Create(t.Context(), spec(name, size)); !errors.Is(err, storage.ErrConflict) {
-			t.Errorf("Create(%s) = %+v, %v, want ErrConflict", name, v, err)
+		s := spec(name, size)
+		s.Owner = asks
+		if v, err := p.Create(t.Context(), s); !errors.Is(err, storage.ErrForeign) {
+			t.Errorf("Create(%s) = %+v, %v, want ErrForeign", name, v, err)
 		}
 		if _, err := p.Inspect(t.Context(), name); err != nil {
 			t.Errorf("Inspect(%s) = %v", name, err)
 		}
 	}
-	for _, name := range []string{"files", "renamed"} {
-		_, activate := p.Activate(t.Context(), name)
-		_, expand := p.Expand(t.Context(), name, 2*size)
-		for call, err := range map[string]error{"Activate": activate, "Expand": expand, "Delete": p.Delete(t.Context(), name)} {
-			if !errors.Is(err, storage.ErrPrecondition) {
-				t.Errorf("%s(%s) = %v, want ErrPrecondition", call, name, err)
+	for _, name := range []string{"files", "theirs", "renamed"} {
+		_, activate := p.Activate(t.Context(), name, asks)
+		_, expand := p.Expand(t.Context(), name, asks, 2*size)
+		for call, err := range map[string]error{"Activate": activate, "Expand": expand, "Delete": p.Delete(t.Context(), name, asks)} {
+			if !errors.Is(err, storage.ErrForeign) {
+				t.Errorf("%s(%s) = %v, want ErrForeign", call, name, err)
 			}
 		}
 	}
@@ -138,7 +141,7 @@ func TestPool_tornReservation_kernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool(t, "zfs", "set", "refreservation=1M", below+"pvc-1")
-	if _, err := p.Expand(t.Context(), "pvc-1", size); err != nil {
+	if _, err := p.Expand(t.Context(), "pvc-1", owner, size); err != nil {
 		t.Errorf("Expand = %v", err)
 	}
 	wantWhole(t, "pvc-1")
@@ -176,17 +179,17 @@ func TestPool_holder_kernel(t *testing.T) {
 	if _, err := p.Create(t.Context(), spec("pvc-1", size)); err != nil {
 		t.Fatal(err)
 	}
-	v, err := p.Activate(t.Context(), "pvc-1")
+	v, err := p.Activate(t.Context(), "pvc-1", owner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tool(t, "dmsetup", "create", "--noudevsync", "pillar-claim", "--table", "0 8 linear "+v.DevicePath+" 0")
-	err = p.Delete(t.Context(), "pvc-1")
+	err = p.Delete(t.Context(), "pvc-1", owner)
 	if !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "pillar-claim") {
 		t.Errorf("Delete = %v, want ErrBusy naming pillar-claim", err)
 	}
 	tool(t, "dmsetup", "remove", "--noudevsync", "pillar-claim")
-	if err := p.Delete(t.Context(), "pvc-1"); err != nil {
+	if err := p.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Errorf("Delete = %v", err)
 	}
 }

@@ -20,18 +20,21 @@ import (
 // What zfs(8) 2.3.2 printed in a lab guest.
 const (
 	parentRow  = "tank/k8s\tfilesystem\t-\t-\t12132352\t860141568\t0\t-\n"
-	zvolRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tpvc-1\n"
-	sparseRow  = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12288\t860141568\t0\tpvc-1\n"
+	zvolRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\t" + owner + "\n"
+	sparseRow  = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12288\t860141568\t0\t" + owner + "\n"
 	othersRow  = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\t-\n"
-	copyRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tpvc-0\n"
-	torn       = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t12107776\t872237056\t12107776\tpvc-1\n"
-	grownRow   = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t22118400\t872237056\t22118400\tpvc-1\n"
+	copyRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tanother\n"
+	torn       = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t12107776\t872237056\t12107776\t" + owner + "\n"
+	grownRow   = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t22118400\t872237056\t22118400\t" + owner + "\n"
 	fileRow    = "tank/k8s/pvc-1\tfilesystem\t-\t-\t24576\t860141568\t0\t-\n"
 	halfMade   = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12288\t872237056\t0\t-\n"
-	unfinished = "tank/k8s/unfinished f2868e1aa7cab669"
+	unfinished = "tank/k8s/unfinished 4c94214b1330276a"
 )
 
-const volsize = 10010624
+const (
+	volsize = 10010624
+	owner   = "0b1e0c62-3a5e-4f62-9d0a-3f1f0f8c1a01"
+)
 
 func zfs(args ...string) hosttest.Step { return hosttest.Step{Argv: append([]string{"zfs"}, args...)} }
 
@@ -68,7 +71,7 @@ func noPool(datasets ...string) hosttest.Step {
 }
 
 func created(args ...string) hosttest.Step {
-	return zfs(append(append([]string{"create", "-V", "10000000"}, args...), "-o", "pillar-csi.bhyoo.com:volume=pvc-1", unfinished)...)
+	return zfs(append(append([]string{"create", "-V", "10000000"}, args...), "-o", "pillar-csi.bhyoo.com:volume="+owner, unfinished)...)
 }
 
 func renamed() hosttest.Step   { return zfs("rename", unfinished, dataset) }
@@ -80,12 +83,12 @@ func tank(t *testing.T, steps ...hosttest.Step) *Pool {
 
 func request(bytes int64, properties map[string]string) storage.Spec {
 	return storage.Spec{
-		ID: storage.VolumeID{Pool: "tank", Name: "pvc-1"}, Bytes: bytes, Backend: storage.ZFSZvol,
+		ID: storage.VolumeID{Pool: "tank", Name: "pvc-1"}, Owner: owner, Bytes: bytes, Backend: storage.ZFSZvol,
 		ZFS: &storage.ZFSParams{Pool: "tank", ParentDataset: "k8s", Properties: properties},
 	}
 }
 
-var want = storage.Volume{ID: storage.VolumeID{Pool: "tank", Name: "pvc-1"}, Bytes: volsize, DevicePath: "/dev/zvol/tank/k8s/pvc-1"}
+var want = storage.Volume{ID: storage.VolumeID{Pool: "tank", Name: "pvc-1"}, Owner: owner, Bytes: volsize, DevicePath: "/dev/zvol/tank/k8s/pvc-1"}
 
 func TestPool_Create(t *testing.T) {
 	tests := map[string]struct {
@@ -119,9 +122,9 @@ func TestPool_Create_fails(t *testing.T) {
 		want  error
 	}{
 		"B-212 another size":        {[]hosttest.Step{looks(zvolRow)}, volsize + 1, storage.ErrConflict},
-		"B-212 a filesystem":        {[]hosttest.Step{looks(fileRow)}, volsize, storage.ErrConflict},
-		"B-217 somebody else's":     {[]hosttest.Step{looks(othersRow)}, volsize, storage.ErrConflict},
-		"B-217 a copy":              {[]hosttest.Step{looks(copyRow)}, volsize, storage.ErrConflict},
+		"B-212 a filesystem":        {[]hosttest.Step{looks(fileRow)}, volsize, storage.ErrForeign},
+		"B-217 somebody else's":     {[]hosttest.Step{looks(othersRow)}, volsize, storage.ErrForeign},
+		"B-217 a copy":              {[]hosttest.Step{looks(copyRow)}, volsize, storage.ErrForeign},
 		"B-213 more than available": {[]hosttest.Step{looksAbsent()}, 860141569, storage.ErrNoSpace},
 		"more than any pool":        {[]hosttest.Step{looksAbsent()}, 1<<63 - 1, storage.ErrNoSpace},
 		"B-213 zfs says so": {[]hosttest.Step{looksAbsent(),
@@ -283,12 +286,12 @@ func TestPool_Expand(t *testing.T) {
 			fails(set("volsize=20004864"), "cannot set property for 'tank/k8s/pvc-1': size is greater than available space")}, storage.ErrNoSpace},
 		"not made bigger": {20000000, []hosttest.Step{present(zvolRow), list(parentRow, nil), set("volsize=20004864"), present(zvolRow)}, errAny},
 		"absent":          {20000000, []hosttest.Step{absent(), absent()}, storage.ErrNotFound},
-		"a filesystem":    {20000000, []hosttest.Step{present(fileRow)}, storage.ErrPrecondition},
-		"a copy":          {20000000, []hosttest.Step{present(copyRow)}, storage.ErrPrecondition},
+		"a filesystem":    {20000000, []hosttest.Step{present(fileRow)}, storage.ErrForeign},
+		"a copy":          {20000000, []hosttest.Step{present(copyRow)}, storage.ErrForeign},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			v, err := tank(t, tt.steps...).Expand(t.Context(), "pvc-1", tt.bytes)
+			v, err := tank(t, tt.steps...).Expand(t.Context(), "pvc-1", owner, tt.bytes)
 			if tt.want == errAny && err != nil {
 				return
 			}
@@ -311,21 +314,21 @@ func TestPool_Delete(t *testing.T) {
 		want  error
 	}{
 		"B-215 there":             {[]hosttest.Step{looks(zvolRow), destroyed(), looksAbsent()}, nil},
-		"adopted, unmarked":       {[]hosttest.Step{looks(othersRow), destroyed(), looksAbsent()}, nil},
+		"N-52 made by hand":       {[]hosttest.Step{looks(othersRow)}, storage.ErrForeign},
 		"absent":                  {[]hosttest.Step{looksAbsent(), looksAbsent()}, nil},
 		"left unfinished":         {[]hosttest.Step{left, zfs("destroy", unfinished), looksAbsent()}, nil},
 		"gone meanwhile":          {[]hosttest.Step{looks(zvolRow), fails(destroyed(), "cannot open 'tank/k8s/pvc-1': dataset does not exist"), looksAbsent()}, nil},
 		"pool exported meanwhile": {[]hosttest.Step{looks(zvolRow), fails(destroyed(), "cannot open 'tank/k8s/pvc-1': dataset does not exist"), noPool(dataset, unfinished)}, storage.ErrPrecondition},
 		"exported between":        {[]hosttest.Step{looksAbsent(), noPool(dataset, unfinished)}, storage.ErrPrecondition},
 		"pool not imported":       {[]hosttest.Step{noPool(dataset, unfinished)}, storage.ErrPrecondition},
-		"a filesystem":            {[]hosttest.Step{looks(fileRow)}, storage.ErrPrecondition},
-		"another volume's":        {[]hosttest.Step{looks(copyRow)}, storage.ErrPrecondition},
+		"a filesystem":            {[]hosttest.Step{looks(fileRow)}, storage.ErrForeign},
+		"another volume's":        {[]hosttest.Step{looks(copyRow)}, storage.ErrForeign},
 		"H-81 snapshots": {[]hosttest.Step{looks(zvolRow), fails(destroyed(),
 			"cannot destroy 'tank/k8s/pvc-1': volume has children\nuse '-r' to destroy the following datasets:\ntank/k8s/pvc-1@a")}, storage.ErrPrecondition},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if err := tank(t, tt.steps...).Delete(t.Context(), "pvc-1"); !errors.Is(err, tt.want) {
+			if err := tank(t, tt.steps...).Delete(t.Context(), "pvc-1", owner); !errors.Is(err, tt.want) {
 				t.Errorf("Delete = %v, want %v", err, tt.want)
 			}
 		})
@@ -349,7 +352,7 @@ func TestPool_Delete_busy(t *testing.T) {
 				if tt.want == nil {
 					steps = append(steps, destroyed(), looksAbsent())
 				}
-				if err := tank(t, steps...).Delete(t.Context(), "pvc-1"); !errors.Is(err, tt.want) {
+				if err := tank(t, steps...).Delete(t.Context(), "pvc-1", owner); !errors.Is(err, tt.want) {
 					t.Errorf("Delete = %v, want %v", err, tt.want)
 				}
 			})
@@ -418,7 +421,7 @@ func TestPool_suspended(t *testing.T) {
 	_, inspect := p.Inspect(t.Context(), "pvc-1")
 	_, pool := p.Pool(t.Context())
 	for call, err := range map[string]error{"Create": create, "Inspect": inspect, "Pool": pool,
-		"Delete": p.Delete(t.Context(), "pvc-1"), "Health": p.Health(t.Context())} {
+		"Delete": p.Delete(t.Context(), "pvc-1", owner), "Health": p.Health(t.Context())} {
 		if !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "pool tank is SUSPENDED") {
 			t.Errorf("%s = %v, want ErrPrecondition that says SUSPENDED", call, err)
 		}

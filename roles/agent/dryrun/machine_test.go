@@ -1,6 +1,7 @@
 package dryrun_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -63,6 +64,14 @@ func (w *world) Hold(t testing.TB, path string) (release func()) {
 	return func() { _ = free() }
 }
 
+// tool runs a program as the machine's owner would.
+func (w *world) tool(t testing.TB, argv ...string) {
+	t.Helper()
+	if _, err := w.Run(t.Context(), argv[0], argv[1:]...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The backends over a simulated machine keep the contract that they keep over the kernel.
 func TestMachine_conformance(t *testing.T) {
 	t.Run("lvm", func(t *testing.T) {
@@ -71,6 +80,9 @@ func TestMachine_conformance(t *testing.T) {
 			return storagetest.Fixture{
 				Backend: group(w.Machine), Pool: "vg0", Unit: extent, Names: []string{"a.b+c_d-e", "lvol0"},
 				Spec: linear, Open: w.Open, Hold: w.Hold, Reboot: func(t testing.TB) { w.Reboot() },
+				Stranger: func(t testing.TB, name string, bytes int64) {
+					w.tool(t, "lvcreate", "--yes", "--size", fmt.Sprintf("%db", bytes), "--name", name, "vg0")
+				},
 			}
 		})
 	})
@@ -80,6 +92,9 @@ func TestMachine_conformance(t *testing.T) {
 			return storagetest.Fixture{
 				Backend: zvols(w.Machine), Pool: "tank", Unit: block, Names: []string{"a.b:c_d-e"},
 				Spec: zvol, Open: w.Open, Hold: w.Hold, Reboot: func(t testing.TB) { w.Reboot() },
+				Stranger: func(t testing.TB, name string, bytes int64) {
+					w.tool(t, "zfs", "create", "-V", fmt.Sprint(bytes), "tank/k8s/volumes/"+name)
+				},
 			}
 		})
 	})

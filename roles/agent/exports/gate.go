@@ -60,9 +60,9 @@ type Volumes interface {
 	// Path answers the path a volume's device has, or would have; ErrNotFound if its pool is
 	// not configured, ErrInvalid if its name is none.
 	Path(backend storage.BackendType, id storage.VolumeID) (string, error)
-	// Device activates the volume and answers its device once it opens, waiting until the
-	// given time for one that is missing.
-	Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, until time.Time) (string, error)
+	// Device activates the owner's volume and answers its device once it opens, waiting until
+	// the given time for one that is missing.
+	Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) (string, error)
 }
 
 // Gate is the only way to an export. Its state is the process's: it starts closed, also
@@ -216,7 +216,7 @@ func (g *Gate) route(ctx context.Context, e *entry) (err error) {
 }
 
 func (g *Gate) findDevice(ctx context.Context, e *entry, until time.Time) error {
-	path, err := g.volumes.Device(ctx, e.Backend, e.id, until)
+	path, err := g.volumes.Device(ctx, e.Backend, e.id, storage.Owner(e.Token.UID), until)
 	if err != nil {
 		return err
 	}

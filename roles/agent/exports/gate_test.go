@@ -61,7 +61,7 @@ func (n *node) Path(_ storage.BackendType, id storage.VolumeID) (string, error) 
 	return "/dev/" + id.String(), nil
 }
 
-func (n *node) Device(_ context.Context, b storage.BackendType, id storage.VolumeID, until time.Time) (string, error) {
+func (n *node) Device(_ context.Context, b storage.BackendType, id storage.VolumeID, _ storage.Owner, until time.Time) (string, error) {
 	if limit := n.clock.Add(10 * time.Second); !until.Equal(limit) {
 		n.t.Errorf("Device(%s) may wait until %v, want %v", id, until, limit)
 	}
