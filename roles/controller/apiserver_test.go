@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -121,13 +122,18 @@ func nextBench() int {
 	return benches.n
 }
 
-// create puts an object on the API server until the test ends.
+// create puts an object on the API server until the test ends: a finalizer that nobody would
+// remove must not leave it to the tests that follow.
 func (b *bench) create(obj client.Object) {
 	b.t.Helper()
 	if err := b.api.Create(b.t.Context(), obj); err != nil {
 		b.t.Fatalf("create %T %s: %v", obj, obj.GetName(), err)
 	}
-	b.t.Cleanup(func() { b.api.Delete(context.Background(), obj) })
+	b.t.Cleanup(func() {
+		free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		_ = b.api.Delete(context.Background(), obj)
+		_ = b.api.Patch(context.Background(), obj, free) // gone already: nothing to free
+	})
 }
 
 // samples makes agent, store, protocol and class as deploy/samples does, and two nodes.

@@ -142,7 +142,7 @@ func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeReq
 		return nil, agentrpc.Status(err)
 	}
 	size := (spec.Bytes + extent - 1) / extent * extent
-	op := fencing.Op{Class: fencing.Grant, Create: true, Probe: func(context.Context) (bool, error) {
+	op := fencing.Op{Class: fencing.Grant, Create: true, Taken: func(context.Context) (bool, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		_, there := a.volumes[r.VolumeId]

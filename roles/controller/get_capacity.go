@@ -58,8 +58,7 @@ func (s *Server) allCapacity(ctx context.Context) (*csi.GetCapacityResponse, err
 	counted, resp := map[pool]bool{}, &csi.GetCapacityResponse{}
 	for _, store := range stores.Items {
 		p := poolOf(store.Spec)
-		block := p.backend == storage.ZFSZvol || p.backend == storage.LVMLV
-		if counted[p] || !block || !meta.IsStatusConditionTrue(store.Status.Conditions, v1alpha1.Ready) {
+		if counted[p] || !provisions(&store) {
 			continue
 		}
 		counted[p] = true
@@ -70,6 +69,13 @@ func (s *Server) allCapacity(ctx context.Context) (*csi.GetCapacityResponse, err
 		resp.AvailableCapacity += available
 	}
 	return resp, nil
+}
+
+// provisions tells whether new block volumes can come from the store now.
+func provisions(store *v1alpha1.PillarStore) bool {
+	backend := settings.BackendType(store.Spec.Backend)
+	return (backend == storage.ZFSZvol || backend == storage.LVMLV) && store.DeletionTimestamp.IsZero() &&
+		meta.IsStatusConditionTrue(store.Status.Conditions, v1alpha1.Ready)
 }
 
 // available asks the pool's agent, in bytes.

@@ -154,16 +154,20 @@ func TestResync_steady(t *testing.T) {
 	for _, v := range all {
 		b.wantReconciled(v, "Reconciled", "")
 	}
-	b.agent.take()
-	tr.take()
 	const periods = 4
-	time.Sleep(periods * period)
-	if asked := tr.take(b.name, "pillarvolumestates"); len(asked) > 0 {
-		t.Errorf("%d requests to the API server, want none: %v", len(asked), asked[:min(3, len(asked))])
-	}
-	calls := b.agent.take()
-	if each := volumes/100 + 1; len(calls) < (periods-1)*each || len(calls) > (periods+1)*each {
-		t.Errorf("%d calls to the agent in %d periods, want %d in each: %v", len(calls), periods, each, calls)
+	each := volumes/100 + 1
+	for window := 1; ; window++ { // the first may see the end of what other tests left
+		b.agent.take()
+		tr.take()
+		time.Sleep(periods * period)
+		asked, calls := tr.take(b.name, "pillarvolumestates"), b.agent.take()
+		if len(asked) == 0 && len(calls) >= (periods-1)*each && len(calls) <= (periods+1)*each {
+			return
+		}
+		if window == 3 {
+			t.Fatalf("%d requests to the API server, want none: %v; %d calls to the agent in %d periods, want %d in each: %v",
+				len(asked), asked[:min(3, len(asked))], len(calls), periods, each, calls)
+		}
 	}
 }
 
