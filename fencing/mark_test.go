@@ -83,3 +83,43 @@ func TestStore_unreadableMark(t *testing.T) {
 		t.Errorf("Do = %q, %v, want ErrMark", d, err)
 	}
 }
+
+// N-6: two files that changed places speak of each other's volume, and nobody believes them.
+func TestStore_swappedMarks(t *testing.T) {
+	s := open(t)
+	const other = "vg0/pvc-2"
+	do(t, s, Token{"a", 1}, create)
+	if _, err := s.Do(t.Context(), other, Token{"b", 1}, create, nothing); err != nil {
+		t.Fatal(err)
+	}
+	one, two, aside := s.path(volume), s.path(other), filepath.Join(s.dir, "aside")
+	if err := errors.Join(os.Rename(one, aside), os.Rename(two, one), os.Rename(aside, two)); err != nil {
+		t.Fatal(err)
+	}
+	for id, tok := range map[string]Token{volume: {"a", 2}, other: {"b", 2}} {
+		if d, err := s.Do(t.Context(), id, tok, destroy, mustNotRun(t)); d != MarkIOError || !errors.Is(err, ErrMark) {
+			t.Errorf("Do(%s) = %q, %v, want ErrMark", id, d, err)
+		}
+	}
+}
+
+// B-160: with the directory gone, before a start or under a running agent, the first token
+// is a new life, and no effect begins before its mark is on disk.
+func TestStore_lostDirectory(t *testing.T) {
+	s := open(t)
+	do(t, s, Token{"a", 7}, create)
+	if err := os.RemoveAll(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.Do(t.Context(), volume, Token{"a", 8}, destroy, mustNotRun(t)); d != MarkIOError || !errors.Is(err, ErrMark) {
+		t.Errorf("Do without the directory = %q, %v, want ErrMark", d, err)
+	}
+	again, err := Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := again.Do(t.Context(), volume, Token{"a", 8}, destroy, nothing); d != AdmitNewLifecycle || err != nil {
+		t.Errorf("Do after a start = %q, %v, want %q", d, err, AdmitNewLifecycle)
+	}
+	wantMark(t, again, ended(live("a", 8), Deleted))
+}

@@ -1,6 +1,9 @@
 package durable_test
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -36,4 +39,27 @@ func TestName(t *testing.T) {
 		}
 		seen[name] = id
 	}
+}
+
+// U-12: what is not shortened can be read back, so no two IDs share a name; what is, says so
+// and holds a hash of all of it.
+func FuzzName(f *testing.F) {
+	for _, id := range []string{"vg0/pvc-1", "a%2Fb", "..", ".x.tmp", "", "é~\x00", strings.Repeat("%", 70)} {
+		f.Add(id)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		name := durable.Name(id)
+		if strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") || len(name) > 200 {
+			t.Errorf("Name(%q) = %q, which is no usable file name", id, name)
+		}
+		if strings.Contains(name, "~") {
+			if sum := fmt.Sprintf("~%x", sha256.Sum256([]byte(id))); !strings.HasSuffix(name, sum) {
+				t.Errorf("Name(%q) = %q, want it to end in %s", id, name, sum)
+			}
+			return
+		}
+		if back, err := url.PathUnescape(name); err != nil || back != id {
+			t.Errorf("Name(%q) = %q, which reads back as %q, %v", id, name, back, err)
+		}
+	})
 }
