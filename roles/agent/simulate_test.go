@@ -115,12 +115,12 @@ var lives = map[string]struct {
 	"lvm": {
 		storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: "a"}, Bytes: 8 << 20, Backend: storage.LVMLV,
 			LVM: &storage.LVMParams{VolumeGroup: "vg0", Mode: "linear"}},
-		"run   lvcreate", "run   lvextend", "run   lvremove",
+		"run lvcreate", "run lvextend", "run lvremove",
 	},
 	"zfs": {
 		storage.Spec{ID: storage.VolumeID{Pool: "tank", Name: "a"}, Bytes: 8 << 20, Backend: storage.ZFSZvol,
 			ZFS: &storage.ZFSParams{Pool: "tank", ParentDataset: "k8s/volumes", Properties: map[string]string{"compression": "lz4"}}},
-		"run   zfs create -V 8388608 -o compression=lz4", "run   zfs set volsize=16777216", "run   zfs destroy",
+		"run zfs create -V 8388608 -o compression=lz4", "run zfs set volsize=16777216", "run zfs destroy",
 	},
 }
 
@@ -199,7 +199,7 @@ func TestSimulation_Restart(t *testing.T) {
 	for _, r := range results {
 		s.must(r.Err)
 	}
-	s.wantEffects("Reconcile", "run   lvchange", "link nvmet/ports/")
+	s.wantEffects("Reconcile", "run lvchange", "link nvmet/ports/")
 	have, err := s.Capabilities(ctx)
 	if err != nil || len(have.Pools) != 2 || len(have.Protocols) != 1 || have.Pools[0].Capacity.Available != 1<<30-8<<20 {
 		t.Errorf("Capabilities = %+v, %v, want both pools with what the volumes left", have, err)

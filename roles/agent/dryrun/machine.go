@@ -34,7 +34,7 @@ type Effect struct {
 
 func (e Effect) String() string {
 	if e.Program != nil {
-		return "run   " + quoted(e.Program)
+		return "run " + quoted(e.Program)
 	}
 	return e.Write
 }

@@ -75,6 +75,7 @@ func (w *world) tool(t testing.TB, argv ...string) {
 // The backends over a simulated machine keep the contract that they keep over the kernel.
 func TestMachine_conformance(t *testing.T) {
 	t.Run("lvm", func(t *testing.T) {
+		t.Parallel()
 		storagetest.Run(t, func(t testing.TB) storagetest.Fixture {
 			w := &world{newMachine(t, t.TempDir(), dryrun.Pool{VolumeGroup: "vg0", Bytes: 64 * extent})}
 			return storagetest.Fixture{
@@ -87,6 +88,7 @@ func TestMachine_conformance(t *testing.T) {
 		})
 	})
 	t.Run("zfs", func(t *testing.T) {
+		t.Parallel()
 		storagetest.Run(t, func(t testing.TB) storagetest.Fixture {
 			w := &world{newMachine(t, t.TempDir(), dryrun.Pool{ZFS: "tank", ParentDataset: "k8s/volumes", Bytes: 64 << 20})}
 			return storagetest.Fixture{
