@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,7 +48,9 @@ type storageHost struct {
 	root host.Root
 	cfg  Config
 	m    *dryrun.Machine
-	ran  []string
+
+	mu  sync.Mutex
+	ran []string
 }
 
 func newStorageHost(t *testing.T) *storageHost {
@@ -84,10 +87,11 @@ func (h *storageHost) remove(name string) {
 	}
 }
 
-// Run implements host.Runner. The tools of the host know no --nolocking only because they
-// are simulated.
+// Run implements host.Runner.
 func (h *storageHost) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	h.mu.Lock()
 	h.ran = append(h.ran, name+" "+strings.Join(args, " "))
+	h.mu.Unlock()
 	return h.m.Run(ctx, name, args...)
 }
 

@@ -24,15 +24,35 @@ const page = 64 << 10
 
 // content is what a volume holds, and who has its device.
 type content struct {
+	mu     sync.Mutex
 	number number
-
-	mu    sync.Mutex
-	size  int64
-	held  bool // exclusively
-	pages map[int64][]byte
+	size   int64
+	held   bool // exclusively
+	pages  map[int64][]byte
 }
 
 func newContent(size int64) *content { return &content{size: size, pages: map[int64][]byte{}} }
+
+// is gives it the number of its device.
+func (c *content) is(n number) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.number = n
+}
+
+// numbers answers the number of its device.
+func (c *content) numbers() (major, minor uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.number.major, c.number.minor
+}
+
+// drop ends every claim, as the end of a machine does.
+func (c *content) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = false
+}
 
 func (c *content) inUse() bool {
 	c.mu.Lock()
@@ -119,7 +139,8 @@ func (d *descriptor) Close() error {
 
 // Numbers implements lvm.Device.
 func (d *descriptor) Numbers() (major, minor uint32, err error) {
-	return d.number.major, d.number.minor, nil
+	major, minor = d.numbers()
+	return major, minor, nil
 }
 
 // Open opens the device at path, below the machine's root or not, with os.O_* flags.
@@ -167,7 +188,8 @@ func (m *Machine) Numbers(path string) (major, minor uint32, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	return c.number.major, c.number.minor, nil
+	major, minor = c.numbers()
+	return major, minor, nil
 }
 
 // Number is Numbers in one.

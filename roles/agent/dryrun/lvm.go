@@ -217,7 +217,8 @@ func (m *Machine) activate(target string, v *lv) error {
 	if v.content == nil {
 		v.content = newContent(v.Bytes)
 	}
-	v.active, v.content.number = true, number{dmMajor, v.minor}
+	v.active = true
+	v.content.is(number{dmMajor, v.minor})
 	m.open["/dev/"+target] = v.content
 	vg, name, _ := strings.Cut(target, "/")
 	mapping := strings.ReplaceAll(vg, "-", "--") + "-" + strings.ReplaceAll(name, "-", "--")

@@ -189,7 +189,7 @@ func (m *Machine) Reboot() {
 	for vg, g := range m.Groups {
 		for name, v := range g.LVs {
 			if v.active {
-				v.content.held = false
+				v.content.drop()
 				_ = m.deactivate(vg+"/"+name, v)
 			}
 		}

@@ -3,7 +3,10 @@ package dryrun_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/pillar-csi/pillar/roles/agent/dryrun"
 	"github.com/pillar-csi/pillar/storage"
@@ -100,4 +103,40 @@ func TestMachine_conformance(t *testing.T) {
 			}
 		})
 	})
+}
+
+// What the simulation does not know fails: it never looks as if it had been done.
+func TestMachine_unknown(t *testing.T) {
+	m := newMachine(t, t.TempDir(), dryrun.Pool{VolumeGroup: "vg0", Bytes: 64 * extent}, dryrun.Pool{ZFS: "tank", Bytes: 64 << 20})
+	(&world{m}).tool(t, "lvcreate", "--size", "4194304b", "--name", "a", "vg0")
+	for _, line := range []string{
+		"lvcreate --yes --size 4194304b --mirrors 1 --name b vg0", "lvs --options lv_name,lv_health_status vg0", "lvcreate --size 4m --name b vg0",
+		"lvconvert --yes vg0/a", "vgreduce vg0", "zfs create tank/a", "zfs create -V 1M -b 4K tank/a", "zfs snapshot tank@a", "zpool scrub tank", "mkfs.ext4 /dev/vg0/a",
+	} {
+		words := strings.Fields(line)
+		if out, err := m.Run(t.Context(), words[0], words[1:]...); err == nil {
+			t.Errorf("Run(%s) = %q, want an error", line, out)
+		}
+	}
+}
+
+// What was made is there again in the next process, and a pool may become larger meanwhile.
+func TestMachine_survives(t *testing.T) {
+	dir := t.TempDir()
+	m := newMachine(t, dir, dryrun.Pool{VolumeGroup: "vg0", ThinPool: "tp", Bytes: 64 * extent})
+	(&world{m}).tool(t, "lvcreate", "--yes", "--type", "thin", "--virtualsize", "1073741824b", "--thinpool", "tp", "--addtag", "x", "--name", "a", "vg0")
+	columns := []string{"--reportformat", "json", "--options", "lv_name,lv_size,lv_layout,pool_lv,lv_tags,lv_active,data_percent", "vg0"}
+	const pool = `{"data_percent":"0.00","lv_active":"","lv_layout":"thin,pool","lv_name":"tp","lv_size":"239075328","lv_tags":"","pool_lv":""}`
+	const volume = `{"data_percent":"","lv_active":"%s","lv_layout":"thin,sparse","lv_name":"a","lv_size":"1073741824","lv_tags":"x","pool_lv":"tp"}`
+	for _, active := range []string{"active", ""} {
+		out, err := m.Run(t.Context(), "lvs", columns...)
+		want := `{"report":[{"lv":[` + fmt.Sprintf(volume, active) + `,` + pool + `]}]}`
+		if diff := cmp.Diff(want, string(out)); diff != "" || err != nil {
+			t.Errorf("lvs = %v (-want +got):\n%s", err, diff)
+		}
+		m = newMachine(t, dir, dryrun.Pool{VolumeGroup: "vg0", ThinPool: "tp", Bytes: 128 * extent})
+	}
+	if found, err := group(m).Pool(t.Context()); err != nil || found.Capacity.Total != 128*extent {
+		t.Errorf("Pool = %+v, %v, want %d bytes", found, err, 128*extent)
+	}
 }

@@ -290,7 +290,7 @@ func (m *Machine) attach(name string, d *dataset) error {
 	for d.minor = 0; m.zvolTaken(d); d.minor += zvolMinors {
 	}
 	d.content = newContent(d.Volsize)
-	d.content.number = number{zvolMajor, d.minor}
+	d.content.is(number{zvolMajor, d.minor})
 	m.open["/dev/zvol/"+name] = d.content
 	node := m.root.Path("dev", d.node())
 	return errors.Join(os.MkdirAll(filepath.Dir(node), 0o755), os.WriteFile(node, nil, 0o600), m.show(d))
