@@ -12,6 +12,7 @@ import (
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
+	"github.com/pillar-csi/pillar/roles/telemetry"
 	"github.com/pillar-csi/pillar/storage"
 )
 
@@ -45,7 +46,7 @@ func (s *server) DeleteVolume(ctx context.Context, req *agentpb.DeleteVolumeRequ
 		return nil, err
 	}
 	if found != nil {
-		s.log.Warn("backend spared", zap.String("pillar_csi.volume.id", id.String()), zap.Error(found))
+		s.log.Warn("backend spared", zap.String(telemetry.KeyPVName, id.Name), zap.Error(found))
 	}
 	return &agentpb.DeleteVolumeResponse{}, nil
 }
