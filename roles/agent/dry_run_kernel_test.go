@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pillar-csi/pillar/roles/agent/dryrun"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host"
 )
 
 // snapshot answers what a dry run could change: targets, devices, modules, mounts, LVM's
@@ -45,7 +48,7 @@ func (m *machine) snapshot() map[string]string {
 	mounts, err := os.ReadFile("/proc/mounts")
 	m.must(err)
 	all["/proc/mounts"] = string(mounts)
-	all["LVM metadata"] = m.metadata()
+	all["pool"] = m.metadata()
 	return all
 }
 
@@ -67,8 +70,14 @@ func (m *machine) describe(path string) string {
 	return text
 }
 
-// metadata is the start of the group's disk, where LVM keeps it.
+// metadata is what the pool knows of its volumes: the start of the group's disk, where LVM
+// keeps it, or the datasets, as ZFS writes to its disks all the time.
 func (m *machine) metadata() string {
+	if strings.HasPrefix(m.backend, "{zfs") {
+		out, err := host.Exec{}.Run(context.Background(), "zfs", "list", "-H", "-p", "-r", "-t", "all", "-o", "name,type,guid,volsize,refreservation", testGroup)
+		m.must(err)
+		return string(out)
+	}
 	f, err := os.Open(strings.Split(os.Getenv("PILLAR_LAB_DISKS"), ",")[0])
 	m.must(err)
 	defer f.Close()
@@ -130,29 +139,52 @@ func TestDryRun_changesNothing_kernel(t *testing.T) {
 		return
 	}
 	m := newMachine(t)
+	before := m.inUse(storage.LVMLV, m.spec(5<<20))
+	m.changesNothing(before, "run lvcreate")
+	m.must(m.run("vgs", testGroup)) // the snapshot sees what a tool that only reads leaves behind
+	if diff := cmp.Diff(before, m.snapshot()); diff == "" {
+		t.Error("vgs left nothing behind: the comparison may be blind")
+	}
+}
+
+func TestDryRun_changesNothing_zvol_kernel(t *testing.T) {
+	if dir := os.Getenv(dryChild); dir != "" {
+		readOnlyChild(t, dir)
+		return
+	}
+	m := newZvolMachine(t)
+	spec := storage.Spec{ID: testID, Bytes: 8 << 20, Backend: storage.ZFSZvol, ZFS: &storage.ZFSParams{Pool: testGroup, ParentDataset: "k8s"}}
+	m.changesNothing(m.inUse(storage.ZFSZvol, spec), "run zfs create")
+}
+
+// inUse is a snapshot of the machine with an export and without an agent.
+func (m *machine) inUse(backend storage.BackendType, spec storage.Spec) map[string]string {
+	m.t.Helper()
 	m.mustStart()
 	m.must(m.restore())
-	m.must(m.create(1))
-	m.must(m.export(1, host1))
+	_, err := m.CreateVolume(context.Background(), token(1), spec)
+	m.must(err)
+	_, err = m.ExportVolume(context.Background(), token(1), backend, testExport(host1))
+	m.must(err)
 	m.must(m.stop())
-	before := m.snapshot()
+	return m.snapshot()
+}
+
+func (m *machine) changesNothing(before map[string]string, create string) {
+	m.t.Helper()
 	r := m.dryRunReadOnly()
 	m.wantSame("a dry run without a place to write", before)
 	if len(r.Missing) != 1 || r.Missing[0].Subsystem != "state" || !strings.Contains(r.Missing[0].Problem, "read-only file system") {
-		t.Errorf("Missing = %+v, want the state directory alone", r.Missing)
+		m.t.Errorf("Missing = %+v, want the state directory alone", r.Missing)
 	}
 	var out bytes.Buffer
 	m.must(dryCommand(m.dir, &out))
 	m.wantSame("a dry run", before)
 	m.must(json.Unmarshal(out.Bytes(), &r))
 	if len(r.Pools) != 1 || r.Pools[0].Volumes != 1 || r.Pools[0].AvailableBytes == 0 || len(r.Exports) != 1 || r.Exports[0] != testNQN || !r.Ready {
-		t.Errorf("found %+v, %q, ready %v, want the group with one volume, and its export", r.Pools, r.Exports, r.Ready)
+		m.t.Errorf("found %+v, %q, ready %v, want the pool with one volume, and its export", r.Pools, r.Exports, r.Ready)
 	}
-	wantSteps(t, r.Steps, []string{"agent start listen", "volume in " + testGroup + " run lvcreate", "volume in " + testGroup + " link nvmet/ports"})
-	m.must(m.run("vgs", testGroup)) // the snapshot sees what a tool that only reads leaves behind
-	if diff := cmp.Diff(before, m.snapshot()); diff == "" {
-		t.Error("vgs left nothing behind: the comparison may be blind")
-	}
+	wantSteps(m.t, r.Steps, []string{"agent start listen", "volume in " + testGroup + " " + create, "volume in " + testGroup + " link nvmet/ports"})
 }
 
 func (m *machine) wantSame(after string, before map[string]string) {

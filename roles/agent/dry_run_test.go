@@ -142,7 +142,7 @@ func TestDryRun_ready(t *testing.T) {
 }
 
 // wantSteps wants steps that begin so, in this order, among others.
-func wantSteps(t *testing.T, steps []dryrun.Step, want []string) {
+func wantSteps(t testing.TB, steps []dryrun.Step, want []string) {
 	t.Helper()
 	left := want
 	var all []string
