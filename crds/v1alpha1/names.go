@@ -28,6 +28,7 @@ const (
 	CarryOverAnnotation       = KeyPrefix + "storage-class-carry-over" // PillarStorageClass
 	SuccessRecordedAnnotation = KeyPrefix + "success-recorded"         // PillarVolumeState
 	ProtocolRefAnnotation     = KeyPrefix + "protocol-ref"             // PillarVolumeState
+	VolumeHashLabel           = KeyPrefix + "volume-hash"              // PillarVolumeState: of spec.volumeID
 )
 
 // Keys of documents and StorageClass parameters (api.md 4 and 5).

@@ -60,7 +60,7 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 // find answers the record of a volume ID. found is false if the driver never issued the
 // ID or has no record of it; a record that contradicts the ID is FailedPrecondition. The
 // record has the volume's name, unless the volume was adopted and kept its own (block.md
-// B-12); only then, or when it is gone, are all records looked at.
+// B-12); only then, or when it is gone, is it looked for by its ID.
 func (s *Server) find(ctx context.Context, volume string) (v *v1alpha1.PillarVolumeState, found bool, err error) {
 	if volume == "" {
 		return nil, false, csiserve.Invalid("volume_id", "is empty")
@@ -79,7 +79,7 @@ func (s *Server) find(ctx context.Context, volume string) (v *v1alpha1.PillarVol
 	if named != nil && id.matches(named) == nil {
 		return named, true, nil
 	}
-	v, err = s.ledger.Find(ctx, func(v *v1alpha1.PillarVolumeState) bool { return v.Spec.VolumeID == volume })
+	v, err = s.ledger.ByID(ctx, volume)
 	if err == nil && v == nil && named != nil {
 		return nil, false, id.matches(named)
 	}

@@ -12,12 +12,16 @@ package ledger
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -73,11 +77,11 @@ func (l *Ledger) All(ctx context.Context) ([]v1alpha1.PillarVolumeState, error) 
 const page = 500
 
 // Find answers a record that is wanted, or nil if the API server has none. It looks at all
-// of them, page by page.
-func (l *Ledger) Find(ctx context.Context, wanted func(v *v1alpha1.PillarVolumeState) bool) (*v1alpha1.PillarVolumeState, error) {
+// that options select, page by page.
+func (l *Ledger) Find(ctx context.Context, wanted func(v *v1alpha1.PillarVolumeState) bool, options ...client.ListOption) (*v1alpha1.PillarVolumeState, error) {
 	for next := ""; ; {
 		list := &v1alpha1.PillarVolumeStateList{}
-		if err := l.api.List(ctx, list, client.Limit(page), client.Continue(next)); err != nil {
+		if err := l.api.List(ctx, list, append(options, client.Limit(page), client.Continue(next))...); err != nil {
 			return nil, fmt.Errorf("list volume states: %w", err)
 		}
 		for i := range list.Items {
@@ -89,6 +93,30 @@ func (l *Ledger) Find(ctx context.Context, wanted func(v *v1alpha1.PillarVolumeS
 			return nil, nil
 		}
 	}
+}
+
+// ByID answers the record of a CSI volume ID, or nil if the API server has none. It reads
+// the few records whose label is the ID's hash or missing: somebody may have removed it.
+// The server picks them, so that a call for a volume that is gone, of which there are
+// nearly as many as volumes when many are deleted at once, does not read all others.
+func (l *Ledger) ByID(ctx context.Context, volumeID string) (*v1alpha1.PillarVolumeState, error) {
+	for _, selector := range []string{v1alpha1.VolumeHashLabel + "=" + hash(volumeID), "!" + v1alpha1.VolumeHashLabel} {
+		parsed, err := labels.Parse(selector)
+		if err != nil {
+			return nil, fmt.Errorf("select volume states: %w", err)
+		}
+		v, err := l.Find(ctx, func(v *v1alpha1.PillarVolumeState) bool { return v.Spec.VolumeID == volumeID }, client.MatchingLabelsSelector{Selector: parsed})
+		if err != nil || v != nil {
+			return v, err
+		}
+	}
+	return nil, nil
+}
+
+// hash is a label value for a volume ID, which is too long for one and holds slashes.
+func hash(volumeID string) string {
+	sum := sha256.Sum256([]byte(volumeID))
+	return hex.EncodeToString(sum[:])[:40]
 }
 
 // Of answers every record of an agent, as the API server has them now.
@@ -108,6 +136,7 @@ func (l *Ledger) Of(ctx context.Context, agent string) ([]*v1alpha1.PillarVolume
 func (l *Ledger) Create(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v1alpha1.PillarVolumeState, error) {
 	v = v.DeepCopy()
 	controllerutil.AddFinalizer(v, v1alpha1.VolumeStateFinalizer)
+	metav1.SetMetaDataLabel(&v.ObjectMeta, v1alpha1.VolumeHashLabel, hash(v.Spec.VolumeID))
 	err := l.api.Create(ctx, v)
 	if apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("volume state %s: %w", v.Name, storage.ErrConflict)

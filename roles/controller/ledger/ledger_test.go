@@ -169,3 +169,40 @@ func TestDesired(t *testing.T) {
 		t.Errorf("Desired = %+v, want token 7, disabled, only nqn.a", item)
 	}
 }
+
+func TestLedger_ByID(t *testing.T) {
+	l, api := open(t, plain)
+	made := func(name, id string) *v1alpha1.PillarVolumeState {
+		v := record(name)
+		v.Spec.VolumeID = id
+		v, err := l.Create(t.Context(), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	made("pvc-1", "a/nvmeof-tcp/lvm-lv/vg0/one")
+	made("pvc-2", "a/nvmeof-tcp/lvm-lv/vg0/two")
+	bare := made("pvc-3", "a/nvmeof-tcp/lvm-lv/vg0/three")
+	bare.Labels = nil
+	if err := api.Update(t.Context(), bare); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"a/nvmeof-tcp/lvm-lv/vg0/one":   "pvc-1",
+		"a/nvmeof-tcp/lvm-lv/vg0/three": "pvc-3", // somebody removed its label
+		"a/nvmeof-tcp/lvm-lv/vg0/none":  "",
+	} {
+		v, err := l.ByID(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if v != nil {
+			got = v.Name
+		}
+		if got != want {
+			t.Errorf("ByID(%s) = %q, want %q", id, got, want)
+		}
+	}
+}
