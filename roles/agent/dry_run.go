@@ -66,7 +66,7 @@ func (e *exitError) Unwrap() error { return e.error }
 
 // print looks at this host and writes the report.
 func (d *dryFlags) print(ctx context.Context, cfg Config, w io.Writer) error {
-	run := dryrun.Reader{Runner: host.Exec{Env: dryrun.ReaderEnv}}
+	run := dryrun.Reader{Runner: host.Exec{}, Modules: dryrun.Modules{Root: cfg.Root}}
 	r, err := dryRun(ctx, cfg, kernelNode(run, cfg.Root), os.Geteuid())
 	if err != nil {
 		return &exitError{2, err}
@@ -143,14 +143,14 @@ func dryModules(r *dryrun.Report, mods dryrun.Modules, f file) {
 	}
 }
 
-// dryFindings misses what is unwell, except a target whose modules are not there yet: they
-// are told apart, and configfs, which the agent mounts.
+// dryFindings misses what is unwell, except what is told apart: modules, and configfs, which
+// the agent mounts.
 func dryFindings(r *dryrun.Report, mods dryrun.Modules, found []finding) {
 	modules := slices.ContainsFunc(targetModules, func(m string) bool { return mods.State(m) != dryrun.Loaded })
 	mounted, err := configfs.Mounted(mods.Root)
 	for _, f := range found {
 		later := f.subsystem == subsystemNVMet && errors.Is(f.err, transport.ErrUnsupported) && (modules || err == nil && !mounted)
-		if f.err != nil && !later {
+		if f.err != nil && !later && !errors.Is(f.err, dryrun.ErrModule) { // a pool's; its module is missed already
 			r.Lack(dryrun.Missing{Subsystem: f.subsystem, Pool: f.pool, Problem: f.err.Error(), Fix: f.fix})
 		}
 	}

@@ -97,7 +97,7 @@ func (h *storageHost) Run(ctx context.Context, name string, args ...string) ([]b
 
 func (h *storageHost) look(uid int) dryrun.Report {
 	h.t.Helper()
-	r, err := dryRun(h.t.Context(), h.cfg, kernelNode(dryrun.Reader{Runner: h}, h.root), uid)
+	r, err := dryRun(h.t.Context(), h.cfg, kernelNode(dryrun.Reader{Runner: h, Modules: dryrun.Modules{Root: h.root}}, h.root), uid)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package dryrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,26 +12,39 @@ import (
 // Reader is a host.Runner that runs what only reads, and refuses anything else. The LVM
 // tools read without taking a lock and without keeping a cache, both of which are files.
 type Reader struct {
-	Runner host.Runner
+	Runner  host.Runner
+	Modules Modules
 }
 
-// ReaderEnv is added to the environment of what a Reader runs: without it zfs(8) and
-// zpool(8) load the module if it is not there (libzfs_load_module).
-var ReaderEnv = []string{"ZFS_MODULE_LOADING=NO"}
+// ErrModule is a program that would load a kernel module: opening its device does, whatever
+// the tool itself is told (seen with /dev/zfs and ZFS_MODULE_LOADING=NO).
+var ErrModule = errors.New("a dry run loads no module")
 
 // Run implements host.Runner.
 func (r Reader) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	argv := append([]string{name}, args...)
-	if !reads(argv) {
+	zfs := name == "zfs" || name == "zpool"
+	switch {
+	case !reads(argv):
 		return nil, fmt.Errorf("a dry run does not run %s", quoted(argv))
-	}
-	if name != "zfs" && name != "zpool" {
-		args = append([]string{"--nolocking"}, args...)
-		if i := slices.Index(args, "--config"); i >= 0 {
-			args[i+1] += ` devices{hints="none"}`
-		}
+	case zfs && r.Modules.State("zfs") != Loaded:
+		return nil, fmt.Errorf("run %s: %w: zfs", name, ErrModule)
+	case !zfs:
+		args = r.lvm(args)
 	}
 	return r.Runner.Run(ctx, name, args...)
+}
+
+// lvm gives an LVM tool the options with which it leaves nothing behind (lvm(8)).
+func (r Reader) lvm(args []string) []string {
+	args = append([]string{"--nolocking"}, args...)
+	if r.Modules.State("dm_mod") != Loaded {
+		args = append([]string{"--driverloaded", "n"}, args...)
+	}
+	if i := slices.Index(args, "--config"); i >= 0 {
+		args[i+1] += ` devices{hints="none"}`
+	}
+	return args
 }
 
 // reads tells whether a program changes nothing.
