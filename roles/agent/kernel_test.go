@@ -376,7 +376,7 @@ func TestAgent_groupFull_kernel(t *testing.T) {
 
 func TestAgent_groupMissing_kernel(t *testing.T) {
 	m := newMachine(t)
-	m.group = "pillar-absent"
+	m.group, m.backend = "pillar-absent", "{lvm: {volumeGroup: pillar-absent}}"
 	m.mustStart()
 	defer m.stop()
 	m.must(m.restore())
