@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -152,7 +153,7 @@ func (r *Agents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 // waits for dependents goes on serving them.
 func (r *Agents) check(ctx context.Context, pa *v1alpha1.PillarAgent, dependents string) (ctrl.Result, error) {
 	s := begin(pa, &pa.Status.Conditions)
-	if err := r.resolve(ctx, pa, s); err != nil {
+	if err := errors.Join(r.resolve(ctx, pa, s), r.alone(ctx, pa, s)); err != nil {
 		return ctrl.Result{}, err
 	}
 	r.connect(ctx, pa, s)
@@ -188,9 +189,9 @@ func (r *Agents) wait(name string, ready bool) time.Duration {
 
 // resolve finds the agent's node and address, and labels the node.
 func (r *Agents) resolve(ctx context.Context, pa *v1alpha1.PillarAgent, s status) error {
-	if e := pa.Spec.External; e != nil {
+	if pa.Spec.External != nil {
 		s.unknown(v1alpha1.NodeExists, v1alpha1.ReasonExternalMode, "spec.external: the agent is outside of this cluster")
-		pa.Status.ResolvedAddress = net.JoinHostPort(e.Address, fmt.Sprint(e.Port))
+		pa.Status.ResolvedAddress = dialled(pa)
 		return nil
 	}
 	pa.Status.ResolvedAddress = ""
@@ -212,6 +213,47 @@ func (r *Agents) resolve(ctx context.Context, pa *v1alpha1.PillarAgent, s status
 		s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAddressNotResolved, err.Error())
 	}
 	return r.label(ctx, node, "true")
+}
+
+// alone leaves an agent to the oldest PillarAgent that stands for it. Two would each send a
+// complete list with their own half of the volumes, and the gate would open without the
+// other's (block.md B-271, N-12).
+func (r *Agents) alone(ctx context.Context, pa *v1alpha1.PillarAgent, s status) error {
+	list := &v1alpha1.PillarAgentList{}
+	if err := r.cached.List(ctx, list); err != nil {
+		return fmt.Errorf("list agents: %w", err)
+	}
+	for _, other := range list.Items {
+		if other.UID != pa.UID && sameAgent(&other, pa) && older(&other, pa) {
+			pa.Status.ResolvedAddress = ""
+			s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAddressNotResolved, fmt.Sprintf(
+				"PillarAgent %q stands for this agent already, and a machine has one; delete this PillarAgent and let stores name %q", other.Name, other.Name))
+			return nil
+		}
+	}
+	return nil
+}
+
+// sameAgent tells whether two objects name one machine: by its node, or by its address.
+func sameAgent(a, b *v1alpha1.PillarAgent) bool {
+	if a.Spec.NodeRef != nil && b.Spec.NodeRef != nil {
+		return a.Spec.NodeRef.Name == b.Spec.NodeRef.Name
+	}
+	return dialled(a) != "" && dialled(a) == dialled(b)
+}
+
+func dialled(pa *v1alpha1.PillarAgent) string {
+	if e := pa.Spec.External; e != nil {
+		return net.JoinHostPort(e.Address, fmt.Sprint(e.Port))
+	}
+	return pa.Status.ResolvedAddress
+}
+
+func older(a, b *v1alpha1.PillarAgent) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.UID < b.UID
+	}
+	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
 // label sets or, with an empty value, removes the label that places the agent's pod.

@@ -95,6 +95,64 @@ func TestAgents_label(t *testing.T) {
 	}
 }
 
+// TestAgents_alone: of two objects for one machine the older serves it, N-12.
+func TestAgents_alone(t *testing.T) {
+	node := func(name string) v1alpha1.PillarAgentSpec {
+		return v1alpha1.PillarAgentSpec{NodeRef: &v1alpha1.NodeRef{Name: name}}
+	}
+	external := func(address string) v1alpha1.PillarAgentSpec {
+		return v1alpha1.PillarAgentSpec{External: &v1alpha1.ExternalAgent{Address: address, Port: 9500}}
+	}
+	tests := map[string]struct {
+		first, second v1alpha1.PillarAgentSpec
+		address       string // resolved, of the first
+		held          bool
+	}{
+		"one node":               {node("n1"), node("n1"), "", true},
+		"two nodes":              {node("n1"), node("n2"), "", false},
+		"one address":            {external("192.0.2.1"), external("192.0.2.1"), "", true},
+		"two addresses":          {external("192.0.2.1"), external("192.0.2.2"), "", false},
+		"a node by its address":  {node("n1"), external("192.0.2.1"), "192.0.2.1:9500", true},
+		"two without an address": {node("n1"), node("n3"), "", false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := newAgents(b.kube, &agents.Pool{})
+			pair := [2]*v1alpha1.PillarAgent{}
+			for i, spec := range []v1alpha1.PillarAgentSpec{tc.first, tc.second} {
+				if spec.NodeRef != nil {
+					spec.NodeRef = &v1alpha1.NodeRef{Name: b.name + spec.NodeRef.Name}
+				} else {
+					spec.External = &v1alpha1.ExternalAgent{Address: b.name + "." + spec.External.Address, Port: 9500}
+				}
+				pair[i] = &v1alpha1.PillarAgent{ObjectMeta: metav1.ObjectMeta{Name: b.name + string(rune('a'+i))}, Spec: spec}
+				b.create(pair[i])
+			}
+			if tc.address != "" {
+				pair[0].Status.ResolvedAddress = b.name + "." + tc.address
+				if err := b.api.Status().Update(t.Context(), pair[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first, second := pair[0], pair[1]
+			if older(second, first) {
+				first, second = second, first // made within one second, told apart by UID
+			}
+			for pa, want := range map[*v1alpha1.PillarAgent]bool{first: false, second: tc.held} {
+				pa.Status.ResolvedAddress = dialled(pa)
+				if err := r.alone(t.Context(), pa, begin(pa, &pa.Status.Conditions)); err != nil {
+					t.Fatal(err)
+				}
+				got := shown(pa.Status.Conditions, v1alpha1.AgentConnected) == "False/AddressNotResolved"
+				if got != want || want && pa.Status.ResolvedAddress != "" {
+					t.Errorf("%s held back = %t, want %t; address %q", pa.Name, got, want, pa.Status.ResolvedAddress)
+				}
+			}
+		})
+	}
+}
+
 // finalize reconciles an agent that is being deleted.
 func (b *bench) finalize(r *Agents, name string) {
 	req := b.request()
