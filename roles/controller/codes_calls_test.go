@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/fencing"
+	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 	"github.com/pillar-csi/pillar/storage"
@@ -189,6 +191,15 @@ func TestCodes_ControllerExpandVolume(t *testing.T) {
 		return func(b *bench, id string) error { _, err := b.expandTo(id, required, limit); return err }
 	}
 	grow := to(2<<30, 0)
+	little := func(b *bench) {
+		b.agent.see = func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			resp, err := handler(ctx, req)
+			if r, ok := resp.(*agentpb.ExpandVolumeResponse); ok {
+				r.SizeBytes = 4096
+			}
+			return resp, err
+		}
+	}
 	run(t, "ControllerExpandVolume", map[string]refusal{
 		"no volume":                {withID("", grow), csiserve.InvalidArgument, "volume_id"},
 		"B-125 zero bytes":         {then(nothing, to(0, 0)), csiserve.InvalidArgument, "required_bytes"},
@@ -201,6 +212,7 @@ func TestCodes_ControllerExpandVolume(t *testing.T) {
 		"B-461 preserved LV":       {onAdopted(true, grow), csiserve.FailedPrecondition, "cannot expand volume"},
 		"B-451 limit below":        {then(nothing, to(2<<30, 1<<30)), csiserve.OutOfRange, "limit_bytes"},
 		"B-452 smaller":            {then(nothing, to(1<<20, 0)), csiserve.OutOfRange, "cannot shrink"},
+		"N-46 a smaller answer":    {then(little, grow), csiserve.Internal, "the agent reports 4096 bytes"},
 		"B-453 no space":           {then(nothing, to(100<<30, 0)), csiserve.ResourceExhausted, "expand volume"},
 		"B-178 stale fence":        {refusing("ExpandVolume", fencing.ErrStale, grow), csiserve.FailedPrecondition, "expand volume"},
 		"B-450 the same size":      {then(nothing, to(1<<30, 0)), 0, ""},

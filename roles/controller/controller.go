@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -151,7 +152,7 @@ func newManager(cfg *rest.Config, c Config) (manager.Manager, client.Client, err
 	if err != nil {
 		return nil, nil, fmt.Errorf("make manager: %w", err)
 	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", inStep(mgr.GetCache()))); err != nil {
 		return nil, nil, fmt.Errorf("add health checks: %w", err)
 	}
 	direct, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -159,6 +160,22 @@ func newManager(cfg *rest.Config, c Config) (manager.Manager, client.Client, err
 		return nil, nil, fmt.Errorf("make client: %w", err)
 	}
 	return mgr, direct, nil
+}
+
+// syncWait is what a probe gives the caches; kubelet's own limit is one second.
+const syncWait = 500 * time.Millisecond
+
+// inStep is nil once every kind that is watched has arrived: with one right missing nothing
+// is reconciled, which a rollout must show.
+func inStep(c cache.Cache) healthz.Checker {
+	return func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), syncWait)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("a kind cannot be watched yet; the log says which right or resource is missing")
+		}
+		return nil
+	}
 }
 
 // lean keeps in memory only what somebody reads: with 5,000 volumes the bookkeeping of

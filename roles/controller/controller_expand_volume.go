@@ -81,8 +81,11 @@ func (s *Server) expand(ctx context.Context, v *v1alpha1.PillarVolumeState, want
 	if err != nil {
 		return 0, a.failed("expand volume", err)
 	}
-	if size == 0 { // the agent does not say
+	switch {
+	case size == 0: // the agent does not say
 		size = want.required
+	case size < want.required: // block.md N-46: recorded, it would shrink the volume
+		return 0, csiserve.As(csiserve.Internal, a.failed("expand volume", fmt.Errorf("the agent reports %d bytes, asked for were %d", size, want.required)))
 	}
 	attempt := v.Status.PublicationGeneration
 	_, err = s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
