@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -70,6 +71,20 @@ func handlers(api client.Client, namespace string) map[string]http.Handler {
 		"/validate/pillarstores":         admission.WithValidator(api.Scheme(), validator[*v1alpha1.PillarStore]{"PillarStore", c.store}),
 		"/validate/pillarprotocols":      admission.WithValidator(api.Scheme(), validator[*v1alpha1.PillarProtocol]{"PillarProtocol", c.protocol}),
 		"/validate/pillarstorageclasses": admission.WithValidator(api.Scheme(), validator[*v1alpha1.PillarStorageClass]{"PillarStorageClass", c.class}),
-		"/default/pillarstorageclasses":  admission.WithDefaulter(api.Scheme(), defaulter{api}),
+		"/default/pillarstorageclasses":  undecoded(admission.WithDefaulter(api.Scheme(), defaulter{api})),
 	}
+}
+
+// undecoded lets an object pass that the webhook cannot decode. It is asked before the
+// schema, which then names every field of a wrong type by its path.
+func undecoded(w *admission.Webhook) *admission.Webhook {
+	next := w.Handler
+	w.Handler = admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+		resp := next.Handle(ctx, req)
+		if resp.Result != nil && resp.Result.Code == http.StatusBadRequest {
+			return admission.Allowed("left to the schema")
+		}
+		return resp
+	})
+	return w
 }
