@@ -47,6 +47,8 @@ type PillarAgentSpec struct {
 type NodeRef struct {
 	// Name of the Kubernetes Node. Immutable.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeRef.name is immutable",messageExpression="'nodeRef.name is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	Name string `json:"name"`
 	// Which type of the node's addresses is used: InternalIP (the default) or ExternalIP.
@@ -67,8 +69,11 @@ type NodeRef struct {
 
 // ExternalAgent is an agent's address outside of the cluster.
 type ExternalAgent struct {
-	// IP address or host name of the agent. Immutable: volumes record it.
+	// IP address or host name of the agent, without brackets and port. Immutable: volumes
+	// record it.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*|[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)$')",message="must be an IP address or a host name, without brackets and port; the port is external.port"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="external.address is immutable",messageExpression="'external.address is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	Address string `json:"address"`
 	// TCP port of the agent's gRPC service, 1 to 65535; there is no default. Immutable: the

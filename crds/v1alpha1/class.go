@@ -37,10 +37,14 @@ type PillarStorageClassSpec struct {
 	CSIDriver string `json:"csiDriver,omitempty"`
 	// Name of the PillarStore volumes are made in. Immutable.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storeRef is immutable",messageExpression="'storeRef is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	StoreRef string `json:"storeRef"`
 	// Name of the PillarProtocol volumes are reached by. Immutable.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="protocolRef is immutable",messageExpression="'protocolRef is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	ProtocolRef string `json:"protocolRef"`
 	// The Kubernetes StorageClass to generate. Absent (the default): all of its defaults.
@@ -69,6 +73,8 @@ type StorageClassTemplate struct {
 	// Name of the StorageClass. Absent (the default): the PillarStorageClass's own name.
 	// Immutable.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +optional
 	Name string `json:"name,omitempty"`
 	// What becomes of a volume whose claim is deleted: Delete (the default) or Retain. A

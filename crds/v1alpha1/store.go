@@ -30,6 +30,8 @@ type PillarStore struct {
 type PillarStoreSpec struct {
 	// Name of the PillarAgent that serves the pool. Immutable.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="agentRef is immutable",messageExpression="'agentRef is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	AgentRef string `json:"agentRef"`
 	// The pool and how volumes are made in it: exactly one of zfs, lvm and directory. Which
@@ -68,13 +70,17 @@ type ZFSBackend struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="zfs.volumeType is immutable",messageExpression="'zfs.volumeType is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	// +optional
 	VolumeType string `json:"volumeType,omitempty"`
-	// Name of the ZFS pool. Immutable; pillar never makes pools.
+	// Name of the ZFS pool, as zpool(8) allows. Immutable; pillar never makes pools.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9_.:-]*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="zfs.pool is immutable",messageExpression="'zfs.pool is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	Pool string `json:"pool"`
 	// Dataset, relative to the pool, below which volumes are made. Must equal the value of
 	// the agent's configuration, else the store is not Ready. Absent (the default): the
 	// pool's root.
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_.:][A-Za-z0-9_.:-]*(/[A-Za-z0-9_.:][A-Za-z0-9_.:-]*)*)?$`
 	// +optional
 	ParentDataset string `json:"parentDataset,omitempty"`
 	// ZFS properties set on every volume created, such as compression: lz4. Absent (the
@@ -91,12 +97,17 @@ const (
 
 // LVMBackend makes logical volumes in a volume group.
 type LVMBackend struct {
-	// Name of the volume group. Immutable; pillar never makes volume groups.
+	// Name of the volume group, as lvm(8) allows. Immutable; pillar never makes volume
+	// groups.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=127
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+_.][A-Za-z0-9+_.-]*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lvm.volumeGroup is immutable",messageExpression="'lvm.volumeGroup is immutable: was ' + oldSelf + ', asked for ' + self",reason=FieldValueForbidden
 	VolumeGroup string `json:"volumeGroup"`
 	// Name of the thin pool in the volume group. Must equal the value of the agent's
 	// configuration, else the store is not Ready. Absent (the default): none.
+	// +kubebuilder:validation:MaxLength=127
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9+_.][A-Za-z0-9+_.-]*)?$`
 	// +optional
 	ThinPool string `json:"thinPool,omitempty"`
 	// How logical volumes are made: linear (the default), fully allocated, or thin, which

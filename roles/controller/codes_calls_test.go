@@ -111,6 +111,7 @@ func TestCodes_ControllerPublishVolume(t *testing.T) {
 		"B-15 malformed ID":          {withID("x", onW1), csiserve.NotFound, "does not exist"},
 		"unknown volume":             {withID("a/nvmeof-tcp/lvm-lv/vg0/none", onW1), csiserve.NotFound, "does not exist"},
 		"B-16 contradicting ID":      {then(nothing, func(b *bench, id string) error { return onW1(b, "x"+id) }), csiserve.FailedPrecondition, "contradicts"},
+		"node that is a path":        {then(nothing, send(func(r *csi.ControllerPublishVolumeRequest) { r.NodeId = "../nodes/w1" })), csiserve.NotFound, "CSINode"},
 		"unknown node":               {then(noCSINode, onW1), csiserve.NotFound, "CSINode"},
 		"B-90 no host NQN":           {then(func(b *bench) { b.annotate("w1", nil) }, onW1), csiserve.FailedPrecondition, "is missing annotation \"pillar-csi.bhyoo.com/nvmeof-host-nqn\""},
 		"B-87 deleting":              {after(func(s *status) { s.Deleting = true }, onW1), csiserve.FailedPrecondition, "being deleted"},

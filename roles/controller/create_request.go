@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
@@ -38,7 +37,7 @@ func parseCreate(req *csi.CreateVolumeRequest) (createRequest, error) {
 		return w, csiserve.Invalid("name", "is empty")
 	case strings.Contains(w.name, "/"):
 		return w, csiserve.Invalid("name", fmt.Sprintf("%q contains a slash; choose a name without", w.name))
-	case !objectName(w.name):
+	case !settings.ObjectName(w.name):
 		return w, csiserve.Invalid("name", fmt.Sprintf("%q is no name of a Kubernetes object; use lower-case letters, digits, dash and dot", w.name))
 	case len(req.GetMutableParameters()) > 0:
 		return w, csiserve.Invalid("mutable_parameters", "are not supported; remove the VolumeAttributesClass")
@@ -79,9 +78,6 @@ func (w *createRequest) capabilities(all []*csi.VolumeCapability) error {
 	}
 	return nil
 }
-
-// objectName tells whether a record could have the name: it is that of its volume.
-func objectName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 func (w *createRequest) checkSize() error {
 	switch {

@@ -70,7 +70,7 @@ func (s *Server) find(ctx context.Context, volume string) (v *v1alpha1.PillarVol
 		return nil, false, nil
 	}
 	var named *v1alpha1.PillarVolumeState
-	if objectName(id.volume.Name) {
+	if settings.ObjectName(id.volume.Name) {
 		named, err = s.ledger.Read(ctx, id.volume.Name)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			return nil, false, err
@@ -102,6 +102,9 @@ func (s *Server) read(ctx context.Context, name string, obj client.Object, absen
 }
 
 func (s *Server) readKey(ctx context.Context, key types.NamespacedName, obj client.Object, absent csiserve.Code, what string) error {
+	if !settings.ObjectName(key.Name) || key.Namespace != "" && !settings.ObjectName(key.Namespace) {
+		return csiserve.As(absent, fmt.Errorf("%s not found: no object could have that name", what))
+	}
 	err := s.api.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
 		return csiserve.As(absent, fmt.Errorf("%s not found", what))

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -89,6 +90,9 @@ func Read(ctx context.Context, api client.Reader, namespace, name, method string
 	}
 	if name == "" {
 		return Credentials{}, &SecretError{Secret: label, Why: "has no name; set auth.secretRef.name"}
+	}
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return Credentials{}, &SecretError{Secret: label, Why: "cannot exist: auth.secretRef.name is no name of an object; use lower-case letters, digits, - and ."}
 	}
 	secret := &corev1.Secret{}
 	err := api.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, secret)

@@ -122,6 +122,11 @@ func TestRead_unasked(t *testing.T) {
 	if _, err := Read(t.Context(), nil, "ns", "", chapMethod); !errors.As(err, new(*SecretError)) || !strings.Contains(err.Error(), "auth.secretRef.name") {
 		t.Errorf("Read without a name = %v, want it asked for", err)
 	}
+	for _, name := range []string{"../kube-system/x", "a%b", ".."} {
+		if _, err := Read(t.Context(), nil, "ns", name, chapMethod); !errors.As(err, new(*SecretError)) || !strings.Contains(err.Error(), "auth.secretRef.name is no name") {
+			t.Errorf("Read(%s) = %v, want a Secret that cannot exist", name, err)
+		}
+	}
 	if _, err := Read(t.Context(), nil, "", "s", chapMethod); err == nil || errors.As(err, new(*SecretError)) || !strings.Contains(err.Error(), "--namespace") {
 		t.Errorf("Read without a namespace = %v, want an error that blames no Secret", err)
 	}

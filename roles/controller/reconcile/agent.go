@@ -25,6 +25,7 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/agents"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
 // atOnce bounds how many agents are looked at at the same time. One that hangs takes every
@@ -191,6 +192,11 @@ func (r *Agents) wait(name string, ready bool) time.Duration {
 func (r *Agents) resolve(ctx context.Context, pa *v1alpha1.PillarAgent, s status) error {
 	if pa.Spec.External != nil {
 		s.unknown(v1alpha1.NodeExists, v1alpha1.ReasonExternalMode, "spec.external: the agent is outside of this cluster")
+		pa.Status.ResolvedAddress = ""
+		if bad := settings.CheckAgent(pa.Spec); len(bad) > 0 {
+			s.no(v1alpha1.AgentConnected, v1alpha1.ReasonAddressNotResolved, bad.Error()+"; create another PillarAgent with the right one")
+			return nil
+		}
 		pa.Status.ResolvedAddress = dialled(pa)
 		return nil
 	}
@@ -328,7 +334,7 @@ func (r *Agents) finalize(ctx context.Context, pa *v1alpha1.PillarAgent) error {
 
 // unlabel removes the node's label unless another PillarAgent names the node.
 func (r *Agents) unlabel(ctx context.Context, pa *v1alpha1.PillarAgent) error {
-	if pa.Spec.NodeRef == nil {
+	if pa.Spec.NodeRef == nil || !settings.ObjectName(pa.Spec.NodeRef.Name) { // there is no such node
 		return nil
 	}
 	list := &v1alpha1.PillarAgentList{}

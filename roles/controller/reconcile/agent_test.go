@@ -153,6 +153,25 @@ func TestAgents_alone(t *testing.T) {
 	}
 }
 
+// TestAgents_names: an agent older than its schema, with a name or an address nobody could
+// have, says so and can be deleted.
+func TestAgents_names(t *testing.T) {
+	b := newBench(t)
+	r := newAgents(b.kube, &agents.Pool{})
+	pa := &v1alpha1.PillarAgent{Spec: v1alpha1.PillarAgentSpec{External: &v1alpha1.ExternalAgent{Address: "[::1]", Port: 9500}}}
+	s := begin(pa, &pa.Status.Conditions)
+	if err := r.resolve(t.Context(), pa, s); err != nil || pa.Status.ResolvedAddress != "" {
+		t.Errorf("resolve = %v, address %q, want none", err, pa.Status.ResolvedAddress)
+	}
+	if got := message(*s.conditions, v1alpha1.AgentConnected); !strings.Contains(got, "spec.external.address is neither an IP address nor a host name (got [::1])") {
+		t.Errorf("AgentConnected says %q", got)
+	}
+	pa.Spec = v1alpha1.PillarAgentSpec{NodeRef: &v1alpha1.NodeRef{Name: "../namespaces/default"}}
+	if err := r.unlabel(t.Context(), pa); err != nil {
+		t.Errorf("unlabel = %v, want nothing to do", err)
+	}
+}
+
 // finalize reconciles an agent that is being deleted.
 func (b *bench) finalize(r *Agents, name string) {
 	req := b.request()

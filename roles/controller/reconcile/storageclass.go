@@ -248,6 +248,9 @@ func (r *classes) annotate(ctx context.Context, psc *v1alpha1.PillarStorageClass
 
 // remove deletes the generated StorageClass if it is this object's own.
 func (r *classes) remove(ctx context.Context, psc *v1alpha1.PillarStorageClass) error {
+	if !settings.ObjectName(className(psc)) { // so it was never made
+		return nil
+	}
 	have := &storagev1.StorageClass{}
 	err := r.direct.Get(ctx, types.NamespacedName{Name: className(psc)}, have)
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 // protocol are what it refers to; nil skips the rules that need them.
 func CheckClass(class v1alpha1.PillarStorageClassSpec, store *v1alpha1.PillarStoreSpec, protocol *v1alpha1.PillarProtocolSpec) (bad Problems) {
 	spec := place{path: "spec."}
+	bad = append(bad, objectName(spec.in("storeRef"), class.StoreRef)...)
+	bad = append(bad, objectName(spec.in("protocolRef"), class.ProtocolRef)...)
+	bad = append(bad, objectName(spec.in("storageClass.name"), class.StorageClass.Name)...)
 	var kind transport.Kind
 	if protocol != nil {
 		kind = ProtocolKind(protocol.Protocol)
@@ -49,9 +52,4 @@ func checkClassFilesystem(at place, class v1alpha1.PillarStorageClassSpec, who s
 		bad = append(bad, checkMount(fs.mount, *fs.MountOptions, kind, adopts && class.LocalAttach)...)
 	}
 	return bad
-}
-
-// CheckStore answers everything wrong with a store, with paths from "spec".
-func CheckStore(store v1alpha1.PillarStoreSpec) Problems {
-	return checkProperties(place{path: "spec.backend.zfs.properties."}, store.Backend.ZFS, nil)
 }

@@ -33,6 +33,13 @@ func TestCheckClass(t *testing.T) {
 			v1alpha1.PillarStorageClassSpec{Filesystem: &v1alpha1.Filesystem{MkfsOptions: list("-n"), MountOptions: list("noatime", "bind")}}, nil, nil,
 			[]string{"spec.filesystem.mkfsOptions", "spec.filesystem.mountOptions[1]"},
 		},
+		"names of no object": {
+			v1alpha1.PillarStorageClassSpec{StoreRef: "a/b", ProtocolRef: "..", StorageClass: v1alpha1.StorageClassTemplate{Name: "Foo_Bar"}}, nil, nil,
+			[]string{
+				"spec.storeRef is no name of a Kubernetes object (got a/b)", "spec.protocolRef is no name of a Kubernetes object (got ..)",
+				"spec.storageClass.name is no name of a Kubernetes object (got Foo_Bar)",
+			},
+		},
 		"incompatible": {v1alpha1.PillarStorageClassSpec{ProtocolRef: "share"}, &block.Store, &files.Protocol,
 			[]string{"spec.protocolRef backend lvm-lv and protocol nfs are incompatible (got share)"}},
 		"directory needs the file identity": {v1alpha1.PillarStorageClassSpec{ProtocolRef: "share"}, &directory, &files.Protocol,
@@ -73,18 +80,5 @@ func TestCheckClass(t *testing.T) {
 				t.Errorf("CheckClass (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestCheckStore(t *testing.T) {
-	store := nfsDatasets().Store
-	store.Backend.ZFS.Properties = map[string]string{"compression": "lz4", "sharenfs": "on", "QUOTA": "1G"}
-	var got []string
-	for _, p := range CheckStore(store) {
-		got = append(got, p.Path)
-	}
-	want := []string{"spec.backend.zfs.properties.QUOTA", "spec.backend.zfs.properties.sharenfs"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("CheckStore (-want +got):\n%s", diff)
 	}
 }

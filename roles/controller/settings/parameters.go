@@ -38,6 +38,9 @@ var ownParameters = []string{
 	v1alpha1.BackendKey, v1alpha1.ProtocolKey, v1alpha1.FilesystemKey, v1alpha1.LocalAttachKey,
 }
 
+// nameParameters are those that name an object.
+var nameParameters = []string{v1alpha1.StorageClassKey, v1alpha1.StoreRefKey, v1alpha1.ProtocolRefKey, PVCNameKey, PVCNamespaceKey}
+
 // ParseParameters reads StorageClass parameters (api.md 5). Those of other prefixes are
 // ignored unless known. The error is Problems.
 func ParseParameters(params map[string]string) (Parameters, error) {
@@ -70,6 +73,9 @@ func ParseParameters(params map[string]string) (Parameters, error) {
 			p.LocalAttach = value == "true"
 		case field != nil:
 			*field = value
+			if slices.Contains(nameParameters, key) {
+				bad = append(bad, objectName(place{key: key}, value)...)
+			}
 		}
 	}
 	return p, append(bad, checkReferences(params)...).err()

@@ -85,6 +85,9 @@ func TestParseParameters_refuses(t *testing.T) {
 		"class beside protocol":    {map[string]string{"storage-class": "c", "protocol": "nfs: {}"}, "pillar-csi.bhyoo.com/protocol cannot stand beside"},
 		"class beside filesystem":  {map[string]string{"storage-class": "c", "filesystem": "{}"}, "filesystem cannot stand beside"},
 		"class beside localAttach": {map[string]string{"storage-class": "c", "local-attach": "true"}, "local-attach cannot stand beside"},
+		"store that is a path":     {map[string]string{"store-ref": "a/b", "protocol-ref": "p"}, "pillar-csi.bhyoo.com/store-ref: is no name of a Kubernetes object (got a/b); use lower-case letters"},
+		"class in upper case":      {map[string]string{"storage-class": "Fast"}, "pillar-csi.bhyoo.com/storage-class: is no name of a Kubernetes object (got Fast)"},
+		"claim that is a path":     {handwritten("csi.storage.k8s.io/pvc/name", "../x"), "csi.storage.k8s.io/pvc/name: is no name of a Kubernetes object (got ../x)"},
 		"two faults":               {map[string]string{"store-ref": "s", "color": "red"}, "2 settings are refused: (1) parameters: unsupported"},
 	}
 	for name, test := range tests {

@@ -128,6 +128,13 @@ func TestAdmission(t *testing.T) {
 		"selectors of both families": {kind: "PillarAgent", rule: rule{spec: `{nodeRef: {name: w1, addressSelector: "fd00::/64"}}`, change: `{nodeRef: {addressSelector: 10.0.0.0/8}}`}},
 		"another port": {kind: "PillarAgent", rule: rule{spec: outside, change: `{external: {port: 9501}}`,
 			want: map[string]string{"spec.external.port": "Forbidden: external.port is immutable: was 9500, asked for 9501"}}},
+		"node that is a path": {kind: "PillarAgent", rule: rule{spec: `{nodeRef: {name: ..}}`, want: map[string]string{"spec.nodeRef.name": "Invalid: should match"}}},
+		"address nobody has": {kind: "PillarAgent", rule: rule{spec: `{external: {address: 10.0.0.300, port: 1}}`,
+			want: map[string]string{"spec.external.address": "Invalid: is neither an IP address nor a host name; write it without brackets and port"}}},
+		"dataset with dots": {kind: "PillarStore", rule: rule{spec: `{agentRef: there, backend: {zfs: {pool: p, parentDataset: a/../b}}}`,
+			want: map[string]string{"spec.backend.zfs.parentDataset": "Invalid: want A-Z a-z 0-9 - _ . : and no - first; name it as it is on the storage node"}}},
+		"Secret that is a path": {kind: "PillarProtocol", rule: rule{spec: `{protocol: {iscsi: {acl: true, auth: {method: CHAP, secretRef: {name: ../kube-system/x}}}}}`,
+			want: map[string]string{"spec.protocol.iscsi.auth.secretRef.name": "Invalid: should match"}}},
 		"store": {kind: "PillarStore", rule: rule{spec: `{agentRef: there, backend: {lvm: {volumeGroup: g}}}`}},
 		"agent to come, thin": {kind: "PillarStore", rule: rule{spec: `{agentRef: later, backend: {lvm: {volumeGroup: g, provisioningMode: thin}}}`},
 			warnings: []string{"spec.backend.lvm.provisioningMode is thin without a thinPool; every claim will be refused until lvm.thinPool is set",
@@ -150,6 +157,11 @@ func TestAdmission(t *testing.T) {
 			"spec.overrides.backend.zfs": "Forbidden: do not apply to a lvm-lv backend; remove zfs", "spec.overrides.protocol.iscsi": "Forbidden: do not apply to a nvmeof-tcp protocol; remove iscsi"}}},
 		"what NFS does not carry": {kind: "PillarStorageClass", rule: rule{spec: `{storeRef: datasets, protocolRef: nfs, localAttach: true, filesystem: {fsType: xfs, mkfsOptions: [-K], periodicTrim: true}}`, want: map[string]string{
 			"spec.localAttach": "Invalid: does not apply to nfs", "spec.filesystem.fsType": "Invalid: is not supported over nfs; use nfs", "spec.filesystem.mkfsOptions": "Invalid: does not apply to nfs", "spec.filesystem.periodicTrim": "Invalid: does not apply to nfs"}}},
+		"a wrong type beside all else": {kind: "PillarStorageClass", rule: rule{
+			spec: `{storeRef: a/b, protocolRef: x%y, csiDriver: foo, localAttach: maybe, storageClass: {name: "", reclaimPolicy: Recycle, volumeBindingMode: x}}`,
+			want: map[string]string{
+				"spec.localAttach": "TypeInvalid: boolean", "spec.csiDriver": "NotSupported", "spec.storeRef": "Invalid: should match", "spec.protocolRef": "Invalid: should match",
+				"spec.storageClass.name": "Invalid: at least 1", "spec.storageClass.reclaimPolicy": "NotSupported", "spec.storageClass.volumeBindingMode": "NotSupported"}}},
 		"changed into a wrong one": {kind: "PillarStorageClass", rule: rule{spec: `{storeRef: lvs, protocolRef: nvme}`, change: `{overrides: {backend: {zfs: {}}}}`,
 			want: map[string]string{"spec.overrides.backend.zfs": "Forbidden: do not apply to a lvm-lv backend"}}},
 	}

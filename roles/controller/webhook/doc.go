@@ -3,8 +3,8 @@
 //
 //	                 CEL (crds/v1alpha1)        here
 //	PillarAgent      union, ranges, immutable   addressSelector is a CIDR; external.port; Node exists?
-//	PillarStore      union, enums, immutable    properties pillar owns; PillarAgent exists?
-//	PillarProtocol   union, ranges, CHAP        only warnings: Secret exists? reconnectDelay 0
+//	PillarStore      union, names, immutable    properties pillar owns; PillarAgent exists?
+//	PillarProtocol   union, ranges, CHAP        warnings: Secret exists? reconnectDelay 0
 //	PillarStorageClass  enums, immutable        store, protocol, driver, filesystem fit together
 //	                                            and the default of allowVolumeExpansion
 //

@@ -48,6 +48,13 @@ func TestSchema_PillarAgent(t *testing.T) {
 		"empty node name":       {spec: `{nodeRef: {name: ""}}`, want: map[string]string{"spec.nodeRef.name": "Invalid: at least 1"}},
 		"unknown address type":  {spec: `{nodeRef: {name: w1, addressType: Hostname}}`, want: map[string]string{"spec.nodeRef.addressType": `NotSupported: "InternalIP", "ExternalIP"`}},
 		"several at once":       {spec: `{nodeRef: {name: w1, addressType: Hostname, port: 65536}}`, want: map[string]string{"spec.nodeRef.addressType": "NotSupported", "spec.nodeRef.port": "Invalid: less than or equal to 65535"}},
+		"node that is a path":   {spec: `{nodeRef: {name: ../namespaces/default}}`, want: map[string]string{"spec.nodeRef.name": "Invalid: should match"}},
+		"name or IP address":    {spec: `{external: {address: "fd00::5", port: 1}}`},
+		"IPv4 inside IPv6":      {spec: `{external: {address: "::ffff:10.0.0.5", port: 1}}`},
+		"name":                  {spec: `{external: {address: NAS-1.example.com, port: 1}}`},
+		"address in brackets":   {spec: `{external: {address: "[::1]", port: 1}}`, want: map[string]string{"spec.external.address": "Invalid: must be an IP address or a host name, without brackets and port; the port is external.port"}},
+		"address with a port":   {spec: `{external: {address: "1.2.3.4:9500", port: 1}}`, want: map[string]string{"spec.external.address": "Invalid: without brackets and port"}},
+		"address that is a URL": {spec: `{external: {address: "http://foo bar/", port: 1}}`, want: map[string]string{"spec.external.address": "Invalid: without brackets and port"}},
 		"port 0":                {spec: `{nodeRef: {name: w1, port: 0}}`, want: map[string]string{"spec.nodeRef.port": "Invalid: greater than or equal to 1"}},
 		"external without port": {spec: `{external: {address: a}}`, want: map[string]string{"spec.external.port": "Required"}},
 		"to external":           {spec: onNode, change: `{nodeRef: null, external: {address: a, port: 1}}`, want: map[string]string{"spec": "Forbidden: cannot switch between nodeRef and external: was nodeRef w1, asked for external a"}},
@@ -71,6 +78,13 @@ func TestSchema_PillarStore(t *testing.T) {
 		"volume type":          {spec: `{agentRef: a, backend: {zfs: {pool: p, volumeType: file}}}`, want: map[string]string{"spec.backend.zfs.volumeType": `NotSupported: "zvol", "dataset"`}},
 		"provisioning mode":    {spec: `{agentRef: a, backend: {lvm: {volumeGroup: g, provisioningMode: raid}}}`, want: map[string]string{"spec.backend.lvm.provisioningMode": `NotSupported: "linear", "thin"`}},
 		"empty group":          {spec: `{agentRef: a, backend: {lvm: {volumeGroup: ""}}}`, want: map[string]string{"spec.backend.lvm.volumeGroup": "Invalid: at least 1"}},
+		"names that are paths or flags": {spec: `{agentRef: a/b, backend: {lvm: {volumeGroup: ../etc, thinPool: --help}}}`, want: map[string]string{
+			"spec.agentRef": "Invalid: should match", "spec.backend.lvm.volumeGroup": "Invalid: should match", "spec.backend.lvm.thinPool": "Invalid: should match"}},
+		"no pool and no dataset": {spec: `{agentRef: a, backend: {zfs: {pool: a/b, parentDataset: /x//..}}}`, want: map[string]string{
+			"spec.backend.zfs.pool": "Invalid: should match", "spec.backend.zfs.parentDataset": "Invalid: should match"}},
+		"all that names may hold": {spec: `{agentRef: a.b-c, backend: {lvm: {volumeGroup: "+VG_0.a-b", thinPool: "tp+0"}}}`},
+		"nested datasets":         {spec: `{agentRef: a, backend: {zfs: {pool: "Tank_0:a.b-c", parentDataset: k8s/vols.1}}}`},
+		"nothing by empty text":   {spec: `{agentRef: a, backend: {lvm: {volumeGroup: g, thinPool: ""}}}`},
 		"logical pool, root": {spec: `{agentRef: a, backend: {directory: {logicalPool: -x, hostRoot: srv}}}`, want: map[string]string{
 			"spec.backend.directory.logicalPool": "Invalid: should match", "spec.backend.directory.hostRoot": "Invalid: should match"}},
 		"another member": {spec: zvols, change: `{backend: {zfs: null, lvm: {volumeGroup: g}}}`, want: map[string]string{"spec.backend": "Forbidden: the backend member is immutable: was zfs, asked for lvm"}},
@@ -111,6 +125,7 @@ func TestSchema_PillarProtocol(t *testing.T) {
 		"CHAP without ACL":        {spec: `{protocol: {iscsi: {auth: {method: MutualCHAP, secretRef: {name: s}}}}}`, want: map[string]string{"spec.protocol.iscsi": "Invalid: require acl: true"}},
 		"unknown method":          {spec: `{protocol: {iscsi: {auth: {method: SRP}}}}`, want: map[string]string{"spec.protocol.iscsi.auth.method": `NotSupported: "None", "CHAP", "MutualCHAP"`}},
 		"Secret without a name":   {spec: `{protocol: {iscsi: {acl: true, auth: {method: CHAP, secretRef: {name: ""}}}}}`, want: map[string]string{"spec.protocol.iscsi.auth.secretRef.name": "Invalid: at least 1"}},
+		"Secret that is a path":   {spec: `{protocol: {iscsi: {acl: true, auth: {method: CHAP, secretRef: {name: ../kube-system/x}}}}}`, want: map[string]string{"spec.protocol.iscsi.auth.secretRef.name": "Invalid: should match"}},
 		"ACL away under CHAP":     {spec: `{protocol: {iscsi: {acl: true, auth: {method: CHAP, secretRef: {name: s}}}}}`, change: `{protocol: {iscsi: {acl: false}}}`, want: map[string]string{"spec.protocol.iscsi": "Invalid: require acl: true"}},
 		"nfs of another kind": {spec: `{protocol: {nfs: {version: "4.1", port: 2050, squash: some}}}`, want: map[string]string{
 			"spec.protocol.nfs.version": `NotSupported: "4.2"`, "spec.protocol.nfs.port": "NotSupported: 2049", "spec.protocol.nfs.squash": `NotSupported: "root", "none", "all"`}},
@@ -120,9 +135,10 @@ func TestSchema_PillarProtocol(t *testing.T) {
 
 func TestSchema_PillarStorageClass(t *testing.T) {
 	checkRules(t, "PillarStorageClass", map[string]rule{
-		"minimal":      {spec: class},
-		"empty refs":   {spec: `{storeRef: "", protocolRef: "", storageClass: {name: ""}}`, want: map[string]string{"spec.storeRef": "Invalid: at least 1", "spec.protocolRef": "Invalid: at least 1", "spec.storageClass.name": "Invalid: at least 1"}},
-		"missing refs": {spec: `{}`, want: map[string]string{"spec.storeRef": "Required", "spec.protocolRef": "Required"}},
+		"minimal":        {spec: class},
+		"empty refs":     {spec: `{storeRef: "", protocolRef: "", storageClass: {name: ""}}`, want: map[string]string{"spec.storeRef": "Invalid: at least 1", "spec.protocolRef": "Invalid: at least 1", "spec.storageClass.name": "Invalid: at least 1"}},
+		"paths for refs": {spec: `{storeRef: a/b, protocolRef: x%y, storageClass: {name: Foo_Bar}}`, want: map[string]string{"spec.storeRef": "Invalid: should match", "spec.protocolRef": "Invalid: should match", "spec.storageClass.name": "Invalid: should match"}},
+		"missing refs":   {spec: `{}`, want: map[string]string{"spec.storeRef": "Required", "spec.protocolRef": "Required"}},
 		"enums": {spec: `{storeRef: s, protocolRef: p, csiDriver: other, filesystem: {fsType: zfs}, storageClass: {reclaimPolicy: Keep, volumeBindingMode: Later}}`, want: map[string]string{
 			"spec.csiDriver": `NotSupported: "pillar-csi.bhyoo.com", "files.pillar-csi.bhyoo.com"`, "spec.filesystem.fsType": `NotSupported: "ext4", "xfs", "nfs"`,
 			"spec.storageClass.reclaimPolicy": `NotSupported: "Delete", "Retain"`, "spec.storageClass.volumeBindingMode": `NotSupported: "Immediate", "WaitForFirstConsumer"`}},

@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +77,9 @@ type checks struct {
 // find reads a cluster-wide object an object names. An absent one is a warning: objects may
 // be applied in any order.
 func (c checks) find(ctx context.Context, f *findings, kind, namespace, name, consequence string, obj client.Object) (bool, error) {
+	if !settings.ObjectName(name) { // a check of the spec says so
+		return false, nil
+	}
 	err := c.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
 	if apierrors.IsNotFound(err) {
 		f.warn("%s %q does not exist (yet); %s", kind, name, consequence)
@@ -95,16 +97,10 @@ func (c checks) agent(ctx context.Context, old, agent *v1alpha1.PillarAgent) (f 
 		f.errs = append(f.errs, field.Forbidden(spec.Child("external", "port"),
 			fmt.Sprintf("external.port is immutable: was %d, asked for %d", old.Spec.External.Port, ext.Port)))
 	}
-	ref := agent.Spec.NodeRef
-	if ref == nil {
-		return f, nil
+	f.add(settings.CheckAgent(agent.Spec))
+	if ref := agent.Spec.NodeRef; ref != nil {
+		_, err = c.find(ctx, &f, "Node", "", ref.Name, "the agent is not Ready until it joins the cluster", metadata("v1", "Node"))
 	}
-	if s := ref.AddressSelector; s != "" {
-		if _, err := netip.ParsePrefix(s); err != nil {
-			f.errs = append(f.errs, field.Invalid(spec.Child("nodeRef", "addressSelector"), s, "is not a CIDR; write it like 10.0.0.0/24 or fd00::/64"))
-		}
-	}
-	_, err = c.find(ctx, &f, "Node", "", ref.Name, "the agent is not Ready until it joins the cluster", metadata("v1", "Node"))
 	return f, err
 }
 
@@ -117,12 +113,12 @@ func (c checks) store(ctx context.Context, _, store *v1alpha1.PillarStore) (f fi
 	return f, err
 }
 
-// protocol only warns: what a protocol says of itself is in the schema, and a missing Secret
-// may still come.
+// protocol warns of a missing Secret: it may still come.
 func (c checks) protocol(ctx context.Context, _, p *v1alpha1.PillarProtocol) (f findings, err error) {
 	if n := p.Spec.Protocol.NVMeOFTCP; n != nil && n.ReconnectDelay != nil && *n.ReconnectDelay == 0 {
 		f.warn("spec.protocol.nvmeofTcp.reconnectDelay is 0, which the kernel refuses: pods with new volumes will not start; use at least 1")
 	}
+	f.add(settings.CheckProtocol(p.Spec))
 	i := p.Spec.Protocol.ISCSI
 	if i == nil || i.Auth == nil || i.Auth.SecretRef == nil || i.Auth.Method == v1alpha1.AuthNone {
 		return f, nil
