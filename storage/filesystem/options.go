@@ -85,7 +85,8 @@ var allowed = map[string]map[string]flag{
 
 // CheckOptions holds mkfs options against the allow-list of fstype. A flag's value is
 // attached to it or the next element. It returns storage.ErrInvalid with the words
-// "mkfs option ... is not allowed" and the allowed list.
+// "mkfs option ... is not allowed" and what is allowed instead: flags, suboptions of the
+// flag, or the form of its value.
 func CheckOptions(fstype string, options []string) error {
 	flags, ok := allowed[fstype]
 	if !ok {
@@ -99,12 +100,12 @@ func CheckOptions(fstype string, options []string) error {
 		f, ok := flags[name]
 		switch {
 		case !ok, f.value == nil && value != "":
-			return refuse(fstype, options[i], "")
+			return refuse(fstype, options[i], "allowed are "+strings.Join(slices.Sorted(maps.Keys(flags)), " "))
 		case f.value == nil:
 			continue
 		case value == "":
 			if i++; i == len(options) {
-				return refuse(fstype, name, "without a value ")
+				return refuse(fstype, name, "it needs a value")
 			}
 			value = options[i]
 		}
@@ -118,24 +119,26 @@ func CheckOptions(fstype string, options []string) error {
 // check answers why the value is refused, or "".
 func (f flag) check(value string) string {
 	if f.max > 0 && len(value) > f.max {
-		return fmt.Sprintf("with more than %d bytes ", f.max)
+		return fmt.Sprintf("its value has %d bytes, at most %d are allowed", len(value), f.max)
 	}
 	if f.keys == nil {
 		if !f.value.MatchString(value) {
-			return "with such a value "
+			return fmt.Sprintf("its value must match %s", f.value)
 		}
 		return ""
 	}
 	for part := range strings.SplitSeq(value, ",") {
 		key, _, _ := strings.Cut(strings.TrimPrefix(part, "^"), "=")
-		if !slices.Contains(f.keys, key) || !f.value.MatchString(part) {
-			return fmt.Sprintf("with %q (use %s) ", part, strings.Join(f.keys, " "))
+		switch {
+		case !slices.Contains(f.keys, key):
+			return fmt.Sprintf("%q is none of its suboptions, which are %s", key, strings.Join(f.keys, " "))
+		case !f.value.MatchString(part):
+			return fmt.Sprintf("its suboption %q must match %s", part, f.value)
 		}
 	}
 	return ""
 }
 
 func refuse(fstype, option, why string) error {
-	return fmt.Errorf("%w: mkfs option %q %sis not allowed for %s; allowed are %s",
-		storage.ErrInvalid, option, why, fstype, strings.Join(slices.Sorted(maps.Keys(allowed[fstype])), " "))
+	return fmt.Errorf("%w: mkfs option %q is not allowed for %s; %s", storage.ErrInvalid, option, fstype, why)
 }

@@ -86,12 +86,28 @@ func TestCheckOptions(t *testing.T) {
 	}
 }
 
-func TestCheckOptions_Message(t *testing.T) {
-	err := CheckOptions("ext4", []string{"-J", "device=x"})
-	for _, want := range []string{"mkfs option", "is not allowed", "-T"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("message %q lacks %q", err, want)
-		}
+// TestCheckOptions_message: what is refused and what is allowed instead.
+func TestCheckOptions_message(t *testing.T) {
+	tests := map[string]struct {
+		fstype  string
+		options []string
+		want    string
+	}{
+		"flag":             {"xfs", []string{"-p", "x"}, `mkfs option "-p" is not allowed for xfs; allowed are -K -L -b -d -f -i -l -m -n -q -s`},
+		"suboption":        {"ext4", []string{"-J", "device=x"}, `mkfs option "-J device=x" is not allowed for ext4; "device" is none of its suboptions, which are size fast_commit_size location`},
+		"number of ext4":   {"xfs", []string{"-m0"}, `mkfs option "-m 0" is not allowed for xfs; "0" is none of its suboptions, which are autofsck bigtime`},
+		"suboption's form": {"xfs", []string{"-i", "size=a b"}, `mkfs option "-i size=a b" is not allowed for xfs; its suboption "size=a b" must match ^`},
+		"value's form":     {"ext4", []string{"-N", "many"}, `mkfs option "-N many" is not allowed for ext4; its value must match ^[0-9]+`},
+		"value missing":    {"ext4", []string{"-L"}, `mkfs option "-L" is not allowed for ext4; it needs a value`},
+		"value too long":   {"xfs", []string{"-L", "thirteen char"}, `mkfs option "-L thirteen char" is not allowed for xfs; its value has 13 bytes, at most 12 are allowed`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := CheckOptions(tc.fstype, tc.options)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("CheckOptions(%s, %q) = %v, want %q", tc.fstype, tc.options, err, tc.want)
+			}
+		})
 	}
 }
 
