@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,13 +15,15 @@ import (
 const defaultSize = 1 << 30
 
 // createRequest is a CreateVolume request that passed every check which needs no API
-// server.
+// server, but for bad.
 type createRequest struct {
 	name            string
 	required, limit int64 // bytes; 0 is unset
 	block           bool  // every capability is raw block
 
 	settings.Parameters
+	bad        settings.Problems // of the parameters; plan answers them with those of the claim
+	caps       []*csi.VolumeCapability
 	mountFlags []string // of every mount capability
 }
 
@@ -30,6 +33,7 @@ func parseCreate(req *csi.CreateVolumeRequest) (createRequest, error) {
 		name:     req.GetName(),
 		required: req.GetCapacityRange().GetRequiredBytes(),
 		limit:    req.GetCapacityRange().GetLimitBytes(),
+		caps:     req.GetVolumeCapabilities(),
 		block:    true,
 	}
 	switch {
@@ -44,24 +48,24 @@ func parseCreate(req *csi.CreateVolumeRequest) (createRequest, error) {
 	case req.GetVolumeContentSource() != nil:
 		return w, csiserve.Invalid("volume_content_source", "volume_content_source is not supported; create an empty volume")
 	}
-	if err := checkCapabilities("volume_capabilities", req.GetVolumeCapabilities()); err != nil {
+	if err := checkCapabilities("volume_capabilities", w.caps); err != nil {
 		return w, err
 	}
 	if err := w.checkSize(); err != nil {
 		return w, err
 	}
 	params, err := settings.ParseParameters(req.GetParameters())
-	if err != nil {
-		return w, csiserve.As(csiserve.InvalidArgument, err)
+	if err != nil && !errors.As(err, &w.bad) {
+		return w, err
 	}
 	w.Parameters = params
-	return w, w.capabilities(req.GetVolumeCapabilities())
+	return w, w.capabilities()
 }
 
 // capabilities reads what the class says through the capability. Its fs_type is the
 // parameter csi.storage.k8s.io/fstype, which the provisioner takes away (api.md 3.3).
-func (w *createRequest) capabilities(all []*csi.VolumeCapability) error {
-	for _, c := range all {
+func (w *createRequest) capabilities() error {
+	for _, c := range w.caps {
 		mount := c.GetMount()
 		if mount == nil {
 			continue

@@ -30,7 +30,7 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.record(ctx, w, req.GetVolumeCapabilities())
+	v, err := s.record(ctx, w)
 	if err != nil {
 		return nil, s.answer("", err)
 	}
@@ -49,17 +49,17 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 }
 
 // record answers the volume's record, written now if this is the first attempt.
-func (s *Server) record(ctx context.Context, w createRequest, caps []*csi.VolumeCapability) (*v1alpha1.PillarVolumeState, error) {
+func (s *Server) record(ctx context.Context, w createRequest) (*v1alpha1.PillarVolumeState, error) {
 	v, err := s.ledger.Read(ctx, w.name)
 	first := errors.Is(err, storage.ErrNotFound)
-	if first {
+	switch {
+	case first:
 		v, err = s.plan(ctx, w)
+	case err == nil:
+		err = unfit(w.bad, transport.Kind(v.Spec.ProtocolType), w.caps)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if err := fit(transport.Kind(v.Spec.ProtocolType), caps...); err != nil {
-		return nil, csiserve.Invalid("volume_capabilities", err.Error())
 	}
 	if first {
 		v, err = s.reserve(ctx, v)

@@ -160,3 +160,42 @@ func TestServer_CreateVolume_lostAnswer(t *testing.T) {
 		t.Errorf("backends made = %d, want 1", creates)
 	}
 }
+
+// TestCreateVolume_everyFault: one answer names what is wrong with the class's parameters,
+// the claim's annotations, their documents and the capabilities.
+func TestCreateVolume_everyFault(t *testing.T) {
+	b := newBench(t)
+	b.claim(b.name, map[string]string{
+		v1alpha1.KeyPrefix + "xyz": "1", v1alpha1.FilesystemKey: "{fsType: zfs}", v1alpha1.ProtocolKey: "nvmeofTcp: {acl: true}",
+	})
+	ofClaim := []string{`unsupported PVC annotation "pillar-csi.bhyoo.com/xyz"`, "fsType is not supported (got zfs)", "nvmeofTcp.acl is structural"}
+	tests := map[string]struct {
+		change func(r *csi.CreateVolumeRequest)
+		want   []string
+	}{
+		"claim": {func(*csi.CreateVolumeRequest) {}, ofClaim},
+		"and mode": {
+			func(r *csi.CreateVolumeRequest) {
+				r.VolumeCapabilities = []*csi.VolumeCapability{mount(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)}
+			},
+			append([]string{"volume_capabilities: ", "MULTI_NODE_MULTI_WRITER"}, ofClaim...),
+		},
+		"and class": {
+			func(r *csi.CreateVolumeRequest) {
+				r.Parameters[v1alpha1.StoreRefKey], r.Parameters[v1alpha1.KeyPrefix+"color"] = "a/b", "red"
+			},
+			append([]string{`unsupported StorageClass parameter "pillar-csi.bhyoo.com/color"`, "store-ref cannot stand beside", "store-ref: is no name of a Kubernetes object (got a/b)"}, ofClaim...),
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			req := b.createRequest("x")
+			forClaim(req, b.name)
+			test.change(req)
+			_, err := b.CreateVolume(t.Context(), req)
+			for _, want := range test.want {
+				wantCode(t, "CreateVolume", err, csiserve.InvalidArgument, want)
+			}
+		})
+	}
+}

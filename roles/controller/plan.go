@@ -2,9 +2,11 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,11 +16,17 @@ import (
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
+	"github.com/pillar-csi/pillar/transport"
 )
 
 // plan reads everything the request names and answers the record of a new volume, not
 // yet written. Nothing is guessed for what is missing (block.md B-70 to B-74).
 func (s *Server) plan(ctx context.Context, w createRequest) (*v1alpha1.PillarVolumeState, error) {
+	if len(w.bad) > 0 {
+		unresolved := settings.Layers{Bad: w.bad, ClassDocs: w.Documents}
+		_, _ = s.claim(ctx, w, &unresolved) // one that cannot be read has no more to say
+		return nil, settings.Unresolved(unresolved)
+	}
 	layers, protocolRef, err := s.layers(ctx, &w)
 	if err != nil {
 		return nil, err
@@ -31,6 +39,9 @@ func (s *Server) plan(ctx context.Context, w createRequest) (*v1alpha1.PillarVol
 		return nil, err
 	}
 	plan, err := settings.Resolve(layers)
+	if bad := (settings.Problems)(nil); err == nil || errors.As(err, &bad) {
+		err = unfit(bad, settings.ProtocolKind(layers.Protocol.Protocol), w.caps)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +121,8 @@ func checkLayout(store *v1alpha1.PillarStore) error {
 	return csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("PillarStore %q: %s", store.Name, c.Message))
 }
 
-// claim reads the claim the volume is for and adds its documents to the layers. Without
+// claim reads the claim the volume is for and adds its documents to the layers, with all that
+// is wrong with its annotations. Without
 // the provisioner's metadata no claim layer applies, and the UID comes from the name.
 func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers) (*v1alpha1.ClaimRef, error) {
 	if w.PVCName == "" || w.PVCNamespace == "" {
@@ -125,6 +137,22 @@ func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers)
 		return nil, err
 	}
 	own, err := settings.ParseAnnotations(pvc.Annotations)
+	if bad := (settings.Problems)(nil); errors.As(err, &bad) {
+		l.Bad = append(l.Bad, bad...)
+	} else if err != nil {
+		return nil, err
+	}
 	l.VolumeDocs, l.Import = own.Documents, own.Import
-	return &v1alpha1.ClaimRef{UID: string(pvc.UID), Namespace: pvc.Namespace, Name: pvc.Name}, err
+	return &v1alpha1.ClaimRef{UID: string(pvc.UID), Namespace: pvc.Namespace, Name: pvc.Name}, nil
+}
+
+// unfit adds to what is wrong already that the protocol cannot serve the capabilities.
+func unfit(bad settings.Problems, kind transport.Kind, caps []*csi.VolumeCapability) error {
+	if err := fit(kind, caps...); err != nil {
+		bad = append(bad, &settings.FieldError{Key: "volume_capabilities", Why: err.Error()})
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	return bad
 }

@@ -41,7 +41,7 @@ func ParseAnnotations(annotations map[string]string) (Annotations, error) {
 				Fix: "remove it; supported: " + strings.Join(ownAnnotations, ", "),
 			})
 		case into[key] != nil && strings.TrimSpace(value) == "":
-			bad = append(bad, &FieldError{Key: key, Why: "is empty", Fix: "give it a YAML document or remove it"})
+			bad = append(bad, &FieldError{Key: key, Why: "is empty", Fix: emptyFix})
 		case into[key] != nil:
 			*into[key] = value
 		}

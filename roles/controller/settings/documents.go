@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,26 @@ import (
 // maxDocument is the longest document in bytes. Nobody needs as much; a longer one would
 // only fill the ledger.
 const maxDocument = 16 << 10
+
+const emptyFix = "give it a YAML document or remove it"
+
+// checkDocuments answers what is wrong with documents by themselves, where nobody can tell
+// which store and protocol they are for.
+func checkDocuments(docs Documents) (bad Problems) {
+	if docs.Backend != "" {
+		_, more := decodeBackend(v1alpha1.BackendKey, docs.Backend)
+		bad = append(bad, more...)
+	}
+	if docs.Protocol != "" {
+		_, more := decodeProtocol(v1alpha1.ProtocolKey, docs.Protocol)
+		bad = append(bad, more...)
+	}
+	if docs.Filesystem != "" {
+		_, more := decodeFilesystem(v1alpha1.FilesystemKey, docs.Filesystem)
+		bad = append(bad, more...)
+	}
+	return bad
+}
 
 func decodeBackend(key, doc string) (*v1alpha1.BackendOverrides, Problems) {
 	o := &v1alpha1.BackendOverrides{}
@@ -95,8 +116,10 @@ func (d *decoder) parse(doc string) *yaml.Node {
 		}
 	}
 	switch {
-	case len(roots) != 1:
-		d.refuse("", fmt.Sprintf("%d documents", len(roots)), "must be one YAML document", "")
+	case len(roots) == 0:
+		d.refuse("", "", "is empty", emptyFix)
+	case len(roots) > 1:
+		d.refuse("", fmt.Sprintf("%d documents", len(roots)), "must be one YAML document", "keep one of them")
 	case anchored(roots[0]):
 		d.refuse("", "", "uses YAML anchors or aliases", "write the values out")
 	case roots[0].Kind != yaml.MappingNode:
@@ -198,7 +221,7 @@ func (d *decoder) value(e entry, r rule) any {
 		v = strings.EqualFold(e.value.Value, "true")
 	case r.kind == text && tag == "!!str":
 		v = e.value.Value
-	case r.kind == whole && tag == "!!int":
+	case r.kind == whole && (tag == "!!int" || digits.MatchString(e.value.Value) && tag == "!!float"):
 		var number int64
 		if e.value.Decode(&number) != nil || !r.holds(number) {
 			d.refuse(e.path, e.value.Value, "is out of range", "use "+r.wants())
@@ -213,6 +236,9 @@ func (d *decoder) value(e entry, r rule) any {
 	}
 	return v
 }
+
+// digits are a whole number, also one that is too large for YAML to call it !!int.
+var digits = regexp.MustCompile(`^[-+]?[0-9]+$`)
 
 // holds tells whether the rule accepts the number.
 func (r rule) holds(number int64) bool {

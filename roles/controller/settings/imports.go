@@ -46,15 +46,32 @@ func parseImport(annotations map[string]string) (*Import, Problems) {
 		}
 	}
 	policy, hasPolicy := annotations[importLVPolicy]
-	switch {
-	case len(given) > 1:
-		return nil, Problems{{Key: strings.Join(given, ", "), Why: "exclude each other", Fix: "keep one of them"}}
-	case hasPolicy && !slices.Contains(given, ImportLV):
-		return nil, Problems{{Key: importLVPolicy, Value: policy, Why: "needs " + ImportLV, Fix: "add that annotation or remove this one"}}
-	case len(given) == 0:
-		return nil, nil
+	var bad Problems
+	if len(given) > 1 {
+		bad = append(bad, &FieldError{Key: strings.Join(given, ", "), Why: "exclude each other", Fix: "keep one of them"})
 	}
-	i := &Import{Selector: given[0], Source: annotations[given[0]]}
+	if hasPolicy && !slices.Contains(given, ImportLV) {
+		bad = append(bad, &FieldError{Key: importLVPolicy, Value: policy, Why: "needs " + ImportLV, Fix: "add that annotation or remove this one"})
+	}
+	if hasPolicy && policy != policyManaged && policy != policyPreserve {
+		bad = append(bad, &FieldError{Key: importLVPolicy, Value: fmt.Sprintf("%q", policy), Why: "is not supported", Fix: "use one of " + policyPreserve + ", " + policyManaged})
+	}
+	var first *Import
+	for _, key := range given {
+		i, more := parseSource(key, annotations[key])
+		if bad = append(bad, more...); first == nil {
+			first = i
+		}
+	}
+	if first != nil && first.LV != nil {
+		first.LV.PreserveOriginal = policy != policyManaged
+	}
+	return first, bad
+}
+
+// parseSource holds the value of one selector to its grammar.
+func parseSource(selector, source string) (*Import, Problems) {
+	i := &Import{Selector: selector, Source: source}
 	var bad Problems
 	refuse := func(fix string) {
 		bad = append(bad, &FieldError{Key: i.Selector, Value: fmt.Sprintf("%q", i.Source), Why: "does not name an existing volume", Fix: fix})
@@ -71,11 +88,6 @@ func parseImport(annotations map[string]string) (*Import, Problems) {
 	case ImportLV:
 		if i.LV = parseLV(i.Source); i.LV == nil {
 			refuse("write <vg>/<lv>:<vg_uuid>:<lv_uuid> as vgs and lvs print them")
-			return i, bad
-		}
-		i.LV.PreserveOriginal = policy != policyManaged
-		if hasPolicy && policy != policyManaged && policy != policyPreserve {
-			bad = append(bad, &FieldError{Key: importLVPolicy, Value: fmt.Sprintf("%q", policy), Why: "is not supported", Fix: "use one of " + policyPreserve + ", " + policyManaged})
 		}
 	}
 	return i, bad
@@ -116,6 +128,11 @@ func parseLV(s string) *v1alpha1.LVMSource {
 		VolumeGroup: vg, LogicalVolume: lv,
 		VolumeGroupUUID: v1alpha1.LVMUUID(fields[1]), LogicalVolumeUUID: v1alpha1.LVMUUID(fields[2]),
 	}
+}
+
+// importRefused tells whether the annotations of an import are refused already.
+func importRefused(bad Problems) bool {
+	return slices.ContainsFunc(bad, func(e *FieldError) bool { return strings.HasPrefix(e.Key, v1alpha1.KeyPrefix+"import-") })
 }
 
 // checkImport holds the selector against identity and store.

@@ -11,6 +11,7 @@ package settings
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/storage"
@@ -31,6 +32,8 @@ type Layers struct {
 	LocalAttach bool                             // of a hand-written StorageClass
 	VolumeDocs  Documents                        // of the claim
 	Import      *Import                          // of the claim
+
+	Bad Problems // of parameters and annotations: what they say otherwise is in here
 
 	FSType     string   // the capability's fs_type: csi.storage.k8s.io/fstype of the class
 	MountFlags []string // the capability's: mountOptions of the class
@@ -62,7 +65,7 @@ func Resolve(l Layers) (Plan, error) {
 		Protocol: ProtocolKind(l.Protocol.Protocol),
 		Volume:   storage.VolumeID{Pool: Pool(l.Store.Backend), Name: l.Name},
 	}
-	var bad, more Problems
+	bad, more := l.Bad, Problems(nil)
 	collect := func() { bad = append(bad, more...) }
 	p.Resolved.Backend, more = l.backend()
 	collect()
@@ -76,12 +79,20 @@ func Resolve(l Layers) (Plan, error) {
 		more = checkName(p.Backend, parentDataset(l.Store.Backend), p.Protocol, p.Volume)
 		collect()
 	}
-	more = l.checkImport()
-	collect()
+	if !importRefused(l.Bad) {
+		more = l.checkImport()
+		collect()
+	}
 	if len(bad) == 0 {
 		bad = notYet(l, p.Resolved)
 	}
 	return p, bad.err()
+}
+
+// Unresolved is what Resolve would answer about a claim where the parameters of its class are
+// refused, so that nobody can tell its store and protocol.
+func Unresolved(l Layers) error {
+	return slices.Concat(l.Bad, checkDocuments(l.ClassDocs), checkDocuments(l.VolumeDocs)).err()
 }
 
 func parentDataset(b v1alpha1.Backend) string {

@@ -15,16 +15,27 @@ type FieldError struct {
 	Fix   string
 }
 
+// Bounds of messages in bytes. Authors of claims write what they show, and every one of them
+// goes into an event at each attempt: etcd must not fill up with them.
+const (
+	maxShown   = 100  // of a value
+	maxPath    = 200  // of a field's path
+	maxProblem = 1024 // of one problem
+	maxMessage = 4096 // of all
+	maxListed  = 10   // problems
+)
+
+// Error is at most maxProblem bytes; what is wrong is cut before what to do.
 func (e *FieldError) Error() string {
-	s := e.Path
+	s := clip(e.Path, maxPath)
 	if e.Key != "" {
-		s = strings.TrimSuffix(e.Key+": "+e.Path, " ")
+		s = strings.TrimSuffix(e.Key+": "+s, " ")
 	}
-	s += " " + e.Reason()
+	fix := ""
 	if e.Fix != "" {
-		s += "; " + e.Fix
+		fix = clip("; "+e.Fix, maxProblem/2)
 	}
-	return s
+	return clip(s+" "+e.Reason(), maxProblem-len(fix)) + fix
 }
 
 // Reason is what is wrong with the value, without place and remedy.
@@ -32,15 +43,14 @@ func (e *FieldError) Reason() string {
 	if e.Value == "" {
 		return e.Why
 	}
-	return e.Why + " (got " + clip(e.Value) + ")"
+	return e.Why + " (got " + clip(e.Value, maxShown) + ")"
 }
 
-// maxShown is how many bytes of a value a message shows.
-const maxShown = 100
-
-func clip(s string) string {
-	if len(s) > maxShown {
-		s = s[:maxShown] + "..."
+// clip cuts text at limit bytes and says so.
+func clip(s string, limit int) string {
+	const more = "..."
+	if len(s) > limit {
+		s = s[:limit-len(more)] + more
 	}
 	return strings.ToValidUTF8(s, "?")
 }
@@ -48,6 +58,7 @@ func clip(s string) string {
 // Problems are all settings of one request nobody could act on, in a fixed order.
 type Problems []*FieldError
 
+// Error names the first problems and how many more there are, in at most maxMessage bytes.
 func (p Problems) Error() string {
 	if len(p) == 1 {
 		return p[0].Error()
@@ -55,7 +66,13 @@ func (p Problems) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d settings are refused:", len(p))
 	for i, e := range p {
-		fmt.Fprintf(&b, " (%d) %s", i+1, e)
+		more := fmt.Sprintf("; and %d more", len(p)-i)
+		next := fmt.Sprintf(" (%d) %s", i+1, e)
+		if i == maxListed || b.Len()+len(next)+len(more) > maxMessage {
+			b.WriteString(more)
+			break
+		}
+		b.WriteString(next)
 	}
 	return b.String()
 }
