@@ -85,6 +85,13 @@ func overNFS(caps ...*csi.VolumeCapability) func(b *bench) error {
 	}
 }
 
+// thin asks for a thin logical volume.
+func thin(b *bench) error {
+	return b.of(b.second(v1alpha1.Protocol{NVMeOFTCP: &v1alpha1.NVMeOFTCP{}}, v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{
+		VolumeGroup: "vg0", ThinPool: "tp0", ProvisioningMode: v1alpha1.ProvisioningThin,
+	}}))
+}
+
 func incompatible(b *bench) error {
 	return b.of(b.second(v1alpha1.Protocol{NFS: &v1alpha1.NFS{}}, vg0))
 }

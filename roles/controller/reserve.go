@@ -13,7 +13,6 @@ import (
 	"github.com/pillar-csi/pillar/roles/controller/chap"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
-	"github.com/pillar-csi/pillar/transport"
 )
 
 // reserve writes the record of a new volume, or answers storage.ErrConflict if there is
@@ -36,20 +35,13 @@ func (s *Server) reserve(ctx context.Context, v *v1alpha1.PillarVolumeState) (*v
 	return s.ledger.Create(ctx, v)
 }
 
-// reachable is nil if this version can give hosts access to a volume with these settings.
+// reachable is nil if this version can serve a volume with these settings.
 func reachable(r *v1alpha1.Resolved) error {
 	if r == nil {
 		return nil // a damaged record; whoever needs the settings says so
 	}
-	switch method, _ := chap.Of(r.Protocol); {
-	case r.LocalAttach:
-		return notYet("localAttach: true", "set it to false")
-	case method != v1alpha1.AuthNone:
-		return notYet("iSCSI authentication "+method, "use auth.method None")
-	case r.Protocol.ISCSI != nil:
-		return notYet("protocol "+string(transport.ISCSI), "use a PillarProtocol with nvmeofTcp")
-	case r.Protocol.NFS != nil:
-		return notYet("protocol "+string(transport.NFS), "use a block store with nvmeofTcp")
+	if later := settings.NotYet(*r); len(later) > 0 {
+		return csiserve.As(csiserve.Unimplemented, errors.New(strings.Join(later, "; ")))
 	}
 	return nil
 }

@@ -109,12 +109,15 @@ func TestRun_rights(t *testing.T) {
 	b := newBench(t)
 	cfg, s := watched(b.grant())
 	k := b.objects()
-	k.protocol.Spec.Protocol = v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{ACL: true, Auth: &v1alpha1.ISCSIAuth{Method: "CHAP", SecretRef: &v1alpha1.SecretRef{Name: "chap"}}}}
+	chapped := &v1alpha1.PillarProtocol{ObjectMeta: metav1.ObjectMeta{Name: k.protocol.Name + "-chap"}, Spec: v1alpha1.PillarProtocolSpec{
+		Protocol: v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{ACL: true, Auth: &v1alpha1.ISCSIAuth{Method: "CHAP", SecretRef: &v1alpha1.SecretRef{Name: "chap"}}}},
+	}}
 	b.createAll(k)
+	b.create(chapped)
 	b.runAs(cfg, Config{Namespace: installed})
-	b.eventually(k.protocol, has(&k.protocol.Status.Conditions, "Ready", "False", "AuthSecretInvalid"))
-	b.eventually(k.class, has(&k.class.Status.Conditions, "ProtocolValid", "False", "ProtocolNotReady"))
+	b.eventually(chapped, has(&chapped.Status.Conditions, "Ready", "False", "AuthSecretInvalid"))
 	b.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: installed, Name: "chap"}, StringData: map[string]string{"username": "node", "password": "marker-secret"}})
+	b.eventually(chapped, has(&chapped.Status.Conditions, "Ready", "True", "ProtocolConfigured"))
 	b.eventually(k.class, has(&k.class.Status.Conditions, "Ready", "True", "AllConditionsMet"))
 	for _, obj := range []client.Object{k.store, k.agent} {
 		if err := b.api.Delete(t.Context(), obj); err != nil {
@@ -131,7 +134,7 @@ func TestRun_rights(t *testing.T) {
 		t.Errorf("the manifests do not allow %v", s.refused)
 	}
 	b.noSecrets(cfg)
-	b.wantEvents(k)
+	b.wantEvents(k, chapped)
 }
 
 // createAll creates the node, with an address, and the four kinds.
@@ -167,13 +170,13 @@ func (b *bench) noSecrets(cfg *rest.Config) {
 }
 
 // wantEvents reads what TestRun_rights must have told about its objects.
-func (b *bench) wantEvents(k kinds) {
+func (b *bench) wantEvents(k kinds, chapped *v1alpha1.PillarProtocol) {
 	b.t.Helper()
 	for _, want := range []struct{ obj, kind, reason string }{
 		{k.agent.Name, "Normal", "NodeFound"},
 		{k.agent.Name, "Normal", "AllConditionsMet"},
 		{k.store.Name, "Normal", "PoolDiscovered"},
-		{k.protocol.Name, "Warning", "AuthSecretInvalid"},
+		{chapped.Name, "Warning", "AuthSecretInvalid"},
 		{k.class.Name, "Normal", "Created"},
 	} {
 		b.eventually(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, func() string { return b.untold(want.obj, want.kind, want.reason) })

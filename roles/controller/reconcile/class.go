@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -112,6 +113,10 @@ func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageCla
 	}
 	if bad := settings.CheckClass(psc.Spec, &store.Spec, &protocol.Spec); len(bad) > 0 {
 		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, bad.Error())
+		return nil, nil
+	}
+	if later := settings.ClassNotYet(psc.Spec, store.Spec, protocol.Spec); len(later) > 0 { // before a claim is made
+		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, strings.Join(later, "; "))
 		return nil, nil
 	}
 	s.yes(v1alpha1.Compatible, v1alpha1.ReasonCompatible, fmt.Sprintf("%s fits %s",

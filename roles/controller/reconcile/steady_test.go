@@ -26,9 +26,15 @@ func TestSteady(t *testing.T) {
 		AgentRef: b.name, Backend: v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg0", ThinPool: "tp0"}},
 	}}
 	b.create(store)
-	b.create(&v1alpha1.PillarStorageClass{ObjectMeta: metav1.ObjectMeta{Name: b.name}, Spec: v1alpha1.PillarStorageClassSpec{StoreRef: b.name, ProtocolRef: b.name}})
+	nvme := &v1alpha1.PillarProtocol{ // classes over iSCSI are for a later version
+		ObjectMeta: metav1.ObjectMeta{Name: b.name + "-nvme"},
+		Spec:       v1alpha1.PillarProtocolSpec{Protocol: v1alpha1.Protocol{NVMeOFTCP: &v1alpha1.NVMeOFTCP{}}},
+		Status:     v1alpha1.PillarProtocolStatus{Conditions: []metav1.Condition{met(v1alpha1.Ready)}},
+	}
+	b.create(nvme)
+	b.create(&v1alpha1.PillarStorageClass{ObjectMeta: metav1.ObjectMeta{Name: b.name}, Spec: v1alpha1.PillarStorageClassSpec{StoreRef: b.name, ProtocolRef: nvme.Name}})
 	all := []reconcile.Reconciler{&stores{b.kube}, &protocols{b.kube}, &classes{b.kube}}
-	for range 2 { // the protocol counts the class
+	for range 2 {
 		for _, r := range all {
 			b.run(r)
 		}

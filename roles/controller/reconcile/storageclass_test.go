@@ -59,26 +59,49 @@ func (b *bench) wantClass(created, ready, says string) {
 	}
 }
 
-// TestClasses_parameters: exactly those of api.md 2.5, with the node-stage Secret for CHAP.
+// chapped is iSCSI with CHAP.
+func chapped() v1alpha1.Protocol {
+	auth := &v1alpha1.ISCSIAuth{Method: v1alpha1.AuthCHAP, SecretRef: &v1alpha1.SecretRef{Name: "chap"}}
+	return v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{ACL: true, Auth: auth}}
+}
+
+// TestDesiredClass_chap: the parameters name the node-stage Secret (api.md 2.5).
+func TestDesiredClass_chap(t *testing.T) {
+	want := map[string]string{
+		v1alpha1.StorageClassKey: "c", settings.FSTypeKey: "ext4", stageSecretParameter: "chap", stageNamespaceParameter: "default",
+	}
+	sc := desiredClass(&v1alpha1.PillarStorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, chapped(), "default")
+	if diff := cmp.Diff(want, sc.Parameters); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+}
+
+// TestClasses_notYet: a class whose volumes this version cannot make says so, and gets no
+// StorageClass that claims would name.
+func TestClasses_notYet(t *testing.T) {
+	b, r, _ := classBench(t, &v1alpha1.PillarProtocol{Spec: v1alpha1.PillarProtocolSpec{Protocol: chapped()}})
+	b.run(r)
+	b.wantClass("absent", "False/Incompatible", "Compatible: protocol iscsi is not supported yet; use a PillarProtocol with nvmeofTcp")
+	if sc := (&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: b.name}}); !b.gone(sc) {
+		t.Error("there is a StorageClass")
+	}
+}
+
+// TestClasses_parameters: exactly those of api.md 2.5.
 func TestClasses_parameters(t *testing.T) {
-	chapped := &v1alpha1.PillarProtocol{Spec: v1alpha1.PillarProtocolSpec{Protocol: v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{
-		ACL: true, Auth: &v1alpha1.ISCSIAuth{Method: v1alpha1.AuthCHAP, SecretRef: &v1alpha1.SecretRef{Name: "chap"}},
-	}}}}
 	tests := map[string]struct {
-		protocol *v1alpha1.PillarProtocol
-		fs       *v1alpha1.Filesystem
-		want     map[string]string
+		fs   *v1alpha1.Filesystem
+		want map[string]string
 	}{
-		"default": {nil, nil, map[string]string{settings.FSTypeKey: "ext4"}},
-		"xfs":     {nil, &v1alpha1.Filesystem{FSType: "xfs", MountOptions: &[]string{"noatime"}}, map[string]string{settings.FSTypeKey: "xfs"}},
-		"CHAP":    {chapped, nil, map[string]string{settings.FSTypeKey: "ext4", stageSecretParameter: "chap", stageNamespaceParameter: "default"}},
+		"default": {nil, map[string]string{settings.FSTypeKey: "ext4"}},
+		"xfs":     {&v1alpha1.Filesystem{FSType: "xfs", MountOptions: &[]string{"noatime"}}, map[string]string{settings.FSTypeKey: "xfs"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			b, r, psc := classBench(t, tc.protocol)
+			b, r, psc := classBench(t, nil)
 			b.edit(psc, func() {
 				psc.Spec.Filesystem = tc.fs
-				psc.Spec.Overrides = &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{LVM: &v1alpha1.LVMOverrides{ProvisioningMode: "thin"}}}
+				psc.Spec.Overrides = &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{LVM: &v1alpha1.LVMOverrides{ProvisioningMode: "linear"}}}
 			})
 			b.run(r)
 			b.wantClass("True/Created", "True/AllConditionsMet", "")
@@ -113,7 +136,7 @@ func TestClasses_kept(t *testing.T) {
 		{"nothing", func() {}, "", false},
 		{"overrides", func() {
 			b.edit(psc, func() {
-				psc.Spec.Overrides = &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{LVM: &v1alpha1.LVMOverrides{ProvisioningMode: "thin"}}}
+				psc.Spec.Overrides = &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{LVM: &v1alpha1.LVMOverrides{ProvisioningMode: "linear"}}}
 			})
 		}, "", false},
 		{"expansion", func() { b.edit(psc, func() { psc.Spec.StorageClass.AllowVolumeExpansion = new(false) }) }, "Normal StorageClassUpdated", false},

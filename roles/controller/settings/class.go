@@ -25,7 +25,11 @@ func CheckClass(class v1alpha1.PillarStorageClassSpec, store *v1alpha1.PillarSto
 	}
 	if o := class.Overrides; o != nil && o.Backend != nil && store != nil {
 		at := spec.in(backendPath)
-		bad = append(bad, applyBackend(store.Backend.DeepCopy(), at, o.Backend)...)
+		b := store.Backend.DeepCopy()
+		bad = append(bad, applyBackend(b, at, o.Backend)...)
+		if b.LVM != nil && o.Backend.LVM != nil && b.LVM.ProvisioningMode == v1alpha1.ProvisioningThin && b.LVM.ThinPool == "" {
+			bad = append(bad, at.in("lvm.provisioningMode").problem(v1alpha1.ProvisioningThin, "requires the PillarStore to set lvm.thinPool", "set it there, or use linear"))
+		}
 		if who != v1alpha1.FileDriverName && o.Backend.ZFS != nil {
 			bad = append(bad, checkProperties(at.in("zfs.properties."), store.Backend.ZFS, o.Backend.ZFS)...)
 		}

@@ -50,6 +50,10 @@ func TestCheckClass(t *testing.T) {
 			v1alpha1.PillarStorageClassSpec{Overrides: over(&v1alpha1.BackendOverrides{ZFS: &v1alpha1.ZFSOverrides{}}, &v1alpha1.ProtocolOverrides{ISCSI: &v1alpha1.ISCSITunables{}})}, &block.Store, &block.Protocol,
 			[]string{"spec.overrides.backend.zfs overrides do not apply to a lvm-lv backend", "spec.overrides.protocol.iscsi overrides do not apply to a nvmeof-tcp protocol"},
 		},
+		"thin without a pool": {
+			v1alpha1.PillarStorageClassSpec{Overrides: over(&v1alpha1.BackendOverrides{LVM: &v1alpha1.LVMOverrides{ProvisioningMode: "thin"}}, nil)}, &block.Store, nil,
+			[]string{"spec.overrides.backend.lvm.provisioningMode requires the PillarStore to set lvm.thinPool (got thin)"},
+		},
 		"property of pillar": {
 			v1alpha1.PillarStorageClassSpec{Overrides: over(&v1alpha1.BackendOverrides{ZFS: &v1alpha1.ZFSOverrides{Properties: map[string]string{"volsize": "1G"}}}, nil)}, &zvols.Store, nil,
 			[]string{"spec.overrides.backend.zfs.properties.volsize is set by pillar (got 1G)"},

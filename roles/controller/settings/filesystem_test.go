@@ -153,13 +153,3 @@ func TestNFS_refuses(t *testing.T) {
 		t.Errorf("Resolve = %v, want harmless flags to pass", err)
 	}
 }
-
-// TestNotYet: what a later version does is refused, not promised.
-func TestNotYet(t *testing.T) {
-	resolveRefuses(t, lvmOverNVMe, map[string]refused{
-		"local attach": {func(l *Layers) { l.Class.LocalAttach = true }, "localAttach: is not supported yet (got true)"},
-	})
-	resolveRefuses(t, zvolOverISCSI, map[string]refused{
-		"CHAP": {func(l *Layers) { l.Protocol.Protocol.ISCSI.Auth = &v1alpha1.ISCSIAuth{Method: "CHAP"} }, "PillarProtocol: iscsi.auth.method is not supported yet (got CHAP)"},
-	})
-}

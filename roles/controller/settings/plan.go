@@ -84,7 +84,7 @@ func Resolve(l Layers) (Plan, error) {
 		collect()
 	}
 	if len(bad) == 0 {
-		bad = notYet(l, p.Resolved)
+		bad = notYet(l)
 	}
 	return p, bad.err()
 }
@@ -133,20 +133,15 @@ func checkLocalAttach(at place, driver string, kind transport.Kind, on bool) Pro
 	return Problems{at.problem("true", "does not apply to nfs", "set it to false")}
 }
 
-// notYet refuses what a later version does: recorded now, it would be promised and not kept.
-func notYet(l Layers, r v1alpha1.Resolved) (bad Problems) {
+// notYet refuses what only a claim can ask for and a later version does; for the rest see
+// NotYet.
+func notYet(l Layers) (bad Problems) {
 	why := "is not supported yet"
 	if l.files() {
 		bad = append(bad, &FieldError{Key: "driver", Value: l.driver(), Why: why})
 	}
 	if i := l.Import; i != nil {
 		bad = append(bad, &FieldError{Key: i.Selector, Value: i.Source, Why: why, Fix: "remove the annotation for a new volume"})
-	}
-	if r.LocalAttach {
-		bad = append(bad, &FieldError{Key: "localAttach", Value: "true", Why: why, Fix: "leave it false"})
-	}
-	if i := r.Protocol.ISCSI; i != nil && i.Auth != nil && i.Auth.Method != "" && i.Auth.Method != v1alpha1.AuthNone {
-		bad = append(bad, &FieldError{Key: "PillarProtocol", Path: "iscsi.auth.method", Value: i.Auth.Method, Why: why, Fix: "use None"})
 	}
 	return bad
 }

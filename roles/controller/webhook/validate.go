@@ -24,6 +24,13 @@ func (f *findings) warn(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
+// later warns of what only a later version serves.
+func (f *findings) later(all []string) {
+	for _, what := range all {
+		f.warn("%s: until then no volume can be made", what)
+	}
+}
+
 // add takes over problems of settings.
 func (f *findings) add(problems settings.Problems) {
 	for _, p := range problems {
@@ -109,6 +116,7 @@ func (c checks) store(ctx context.Context, _, store *v1alpha1.PillarStore) (f fi
 	if lvm := store.Spec.Backend.LVM; lvm != nil && lvm.ProvisioningMode == v1alpha1.ProvisioningThin && lvm.ThinPool == "" {
 		f.warn("spec.backend.lvm.provisioningMode is thin without a thinPool; every claim will be refused until lvm.thinPool is set")
 	}
+	f.later(settings.NotYet(v1alpha1.Resolved{Backend: store.Spec.Backend}))
 	_, err = c.find(ctx, &f, "PillarAgent", "", store.Spec.AgentRef, "the store is not Ready until it is created", &v1alpha1.PillarAgent{})
 	return f, err
 }
@@ -119,6 +127,7 @@ func (c checks) protocol(ctx context.Context, _, p *v1alpha1.PillarProtocol) (f 
 		f.warn("spec.protocol.nvmeofTcp.reconnectDelay is 0, which the kernel refuses: pods with new volumes will not start; use at least 1")
 	}
 	f.add(settings.CheckProtocol(p.Spec))
+	f.later(settings.NotYet(v1alpha1.Resolved{Protocol: p.Spec.Protocol}))
 	i := p.Spec.Protocol.ISCSI
 	if i == nil || i.Auth == nil || i.Auth.SecretRef == nil || i.Auth.Method == v1alpha1.AuthNone {
 		return f, nil
@@ -143,7 +152,11 @@ func (c checks) class(ctx context.Context, _, class *v1alpha1.PillarStorageClass
 	} else if ok {
 		protocolSpec = &protocol.Spec
 	}
-	f.add(settings.CheckClass(class.Spec, storeSpec, protocolSpec))
+	bad := settings.CheckClass(class.Spec, storeSpec, protocolSpec)
+	f.add(bad)
+	if storeSpec != nil && protocolSpec != nil && len(bad) == 0 {
+		f.later(settings.ClassNotYet(class.Spec, *storeSpec, *protocolSpec))
+	}
 	return f, nil
 }
 
