@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -119,8 +120,22 @@ const (
 	maxValue    = 255
 )
 
+// secretErrors are all keys of one Secret that cannot be used.
+type secretErrors []error
+
+func (e secretErrors) Error() string {
+	var all []string
+	for _, one := range e {
+		all = append(all, one.Error())
+	}
+	return strings.Join(all, "; ")
+}
+
+// Unwrap lets errors.As find the first.
+func (e secretErrors) Unwrap() []error { return e }
+
 // parse checks the keys the method needs, in a fixed order; the mutual pair is ignored
-// without MutualCHAP.
+// without MutualCHAP. The error names every one that cannot be used.
 func parse(secret, method string, data map[string][]byte) (Credentials, error) {
 	var c Credentials
 	fields := []struct {
@@ -140,35 +155,41 @@ func parse(secret, method string, data map[string][]byte) (Credentials, error) {
 	default:
 		return Credentials{}, fmt.Errorf("auth.method %q is none of None, CHAP and MutualCHAP", method)
 	}
+	var bad secretErrors
 	for _, f := range fields {
 		value, ok := data[f.key]
 		if !ok {
-			return Credentials{}, &SecretError{secret, f.key, "is missing; add it"}
-		}
-		if why := invalid(value, f.least); why != "" {
-			return Credentials{}, &SecretError{secret, f.key, why}
+			bad = append(bad, &SecretError{secret, f.key, "is missing; add it"})
+		} else if why := invalid(value, f.least); len(why) > 0 {
+			bad = append(bad, &SecretError{secret, f.key, strings.Join(why, ", ")})
 		}
 		*f.value = string(value)
 	}
-	if method == v1alpha1.AuthMutualCHAP && c.MutualPassword == c.Password {
-		return Credentials{}, &SecretError{secret, MutualPasswordKey, "is the same as password; the two must differ"}
+	if len(bad) == 0 && method == v1alpha1.AuthMutualCHAP && c.MutualPassword == c.Password {
+		bad = append(bad, &SecretError{secret, MutualPasswordKey, "is the same as password; the two must differ"})
+	}
+	if len(bad) > 0 {
+		return Credentials{}, bad
 	}
 	return c, nil
 }
 
-// invalid says what is wrong with a value, without showing it.
-func invalid(value []byte, least int) string {
-	switch {
-	case len(value) < least || len(value) > maxValue:
-		return fmt.Sprintf("has %d bytes; it must have %d to %d", len(value), least, maxValue)
-	case !utf8.Valid(value):
-		return "is not valid UTF-8"
-	case bytes.ContainsRune(value, 0):
-		return "contains a NUL byte"
-	case bytes.ContainsRune(value, '\n'):
-		return "contains a newline; write it without, for example with kubectl create secret generic --from-literal"
-	case bytes.HasPrefix(value, []byte("NULL")):
-		return "begins with NULL, which the kernel's target takes for unset; choose another"
+// invalid says all that is wrong with a value, without showing it.
+func invalid(value []byte, least int) (why []string) {
+	if len(value) < least || len(value) > maxValue {
+		why = append(why, fmt.Sprintf("has %d bytes; it must have %d to %d", len(value), least, maxValue))
 	}
-	return ""
+	if !utf8.Valid(value) {
+		why = append(why, "is not valid UTF-8")
+	}
+	if bytes.ContainsRune(value, 0) {
+		why = append(why, "contains a NUL byte")
+	}
+	if bytes.ContainsRune(value, '\n') {
+		why = append(why, "contains a newline; write it without, for example with kubectl create secret generic --from-literal")
+	}
+	if bytes.HasPrefix(value, []byte("NULL")) {
+		why = append(why, "begins with NULL, which the kernel's target takes for unset; choose another")
+	}
+	return why
 }

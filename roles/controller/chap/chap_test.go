@@ -49,6 +49,22 @@ func TestParse_refuses(t *testing.T) {
 	}
 }
 
+// TestParse_everyFault: one error names every key that cannot be used, and all that is wrong
+// with it.
+func TestParse_everyFault(t *testing.T) {
+	data := good()
+	data[UsernameKey], data[MutualPasswordKey] = []byte("NULLMARKER\n"), []byte("marker")
+	delete(data, MutualUsernameKey)
+	_, err := parse("ns/s", mutual, data)
+	for _, want := range []string{
+		`key "username" contains a newline`, "begins with NULL", `key "mutualUsername" is missing`, `key "mutualPassword" has 6 bytes`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(strings.ToLower(err.Error()), "marker") {
+			t.Errorf("parse = %v, want %q and no value", err, want)
+		}
+	}
+}
+
 func good() map[string][]byte {
 	return map[string][]byte{
 		UsernameKey: []byte("node"), PasswordKey: []byte("marker-secret-1"),
