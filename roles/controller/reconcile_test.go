@@ -109,6 +109,7 @@ type kinds struct {
 
 // objects names the objects after the bench with an r in front, beside its own.
 func (b *bench) objects() kinds {
+	b.drop(&v1alpha1.PillarAgent{ObjectMeta: b.named()}) // that of the samples: an agent has one PillarAgent
 	name := "r" + b.name
 	_, port, _ := net.SplitHostPort(b.agent.address)
 	number, _ := strconv.Atoi(port)
