@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,7 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/controller/agents"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
 )
 
 // TestNodeAddress holds the address resolution of api.md 2.2.
@@ -169,6 +173,26 @@ func TestAgents_names(t *testing.T) {
 	pa.Spec = v1alpha1.PillarAgentSpec{NodeRef: &v1alpha1.NodeRef{Name: "../namespaces/default"}}
 	if err := r.unlabel(t.Context(), pa); err != nil {
 		t.Errorf("unlabel = %v, want nothing to do", err)
+	}
+}
+
+// TestOffer leaves out what an agent could only say by mistake.
+func TestOffer(t *testing.T) {
+	pa := &v1alpha1.PillarAgent{}
+	offer(pa, agentrpc.Capabilities{
+		Backends:  []storage.BackendType{"lvm-lv", "\x00evil", ""},
+		Protocols: []transport.Kind{"nvmeof-tcp", "a b"},
+		Pools: []storage.Pool{
+			{Name: "", Type: "lvm"}, {Name: "vg\n", Type: "lvm"}, {Name: "vg0", Type: ""},
+			{Name: "vg0", Type: "lvm", Capacity: storage.Capacity{Total: -5, Available: -1}},
+		},
+	})
+	s := pa.Status
+	if got := fmt.Sprint(s.Capabilities.Backends, s.Capabilities.Protocols); got != "[lvm-lv] [nvmeof-tcp]" {
+		t.Errorf("capabilities = %q", got)
+	}
+	if p := s.DiscoveredPools; len(p) != 1 || p[0].Name != "vg0" || p[0].Total.Value() != 0 || p[0].Available.Value() != 0 {
+		t.Errorf("pools = %+v, want vg0 alone, of nothing", p)
 	}
 }
 

@@ -3,8 +3,10 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -104,24 +106,34 @@ func degraded(h agentrpc.Health) string {
 func offer(pa *v1alpha1.PillarAgent, caps agentrpc.Capabilities) {
 	c := &v1alpha1.AgentCapabilities{}
 	for _, b := range caps.Backends {
-		c.Backends = append(c.Backends, string(b))
+		if token.MatchString(string(b)) {
+			c.Backends = append(c.Backends, string(b))
+		}
 	}
 	for _, p := range caps.Protocols {
-		c.Protocols = append(c.Protocols, string(p))
+		if token.MatchString(string(p)) {
+			c.Protocols = append(c.Protocols, string(p))
+		}
 	}
 	pa.Status.Capabilities = c
 	pa.Status.DiscoveredPools = nil
 	for _, p := range caps.Pools {
-		pa.Status.DiscoveredPools = append(pa.Status.DiscoveredPools, discovered(p))
+		if token.MatchString(p.Type) && p.Name != "" && !strings.ContainsFunc(p.Name, unicode.IsControl) {
+			pa.Status.DiscoveredPools = append(pa.Status.DiscoveredPools, discovered(p))
+		}
 	}
 }
+
+// token is what a backend, protocol or type of pool is called, one of this version or of a
+// later one. What an agent says otherwise is left out.
+var token = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
 func discovered(p storage.Pool) v1alpha1.DiscoveredPool {
 	d := v1alpha1.DiscoveredPool{Name: p.Name, Type: p.Type, ThinPool: p.ThinPool, ParentDataset: p.Parent}
 	if p.Type == "zfs" {
 		d.VolumeType = v1alpha1.ZFSVolumeTypeZvol
 	}
-	d.Total = resource.NewQuantity(p.Capacity.Total, resource.BinarySI)
-	d.Available = resource.NewQuantity(p.Capacity.Available, resource.BinarySI)
+	d.Total = resource.NewQuantity(max(0, p.Capacity.Total), resource.BinarySI)
+	d.Available = resource.NewQuantity(max(0, p.Capacity.Available), resource.BinarySI)
 	return d
 }
