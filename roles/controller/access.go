@@ -114,7 +114,7 @@ func admitPublication(records []v1alpha1.PublishedNode, want v1alpha1.PublishedN
 		}
 		if singleNode(r.AccessMode) || singleNode(want.AccessMode) || r.AccessMode != want.AccessMode {
 			return false, csiserve.As(csiserve.FailedPrecondition,
-				fmt.Errorf("volume is published to another node: %s has it as %s, %s asks for %s", r.NodeID, r.AccessMode, want.NodeID, want.AccessMode))
+				fmt.Errorf("volume is published to another node: %s has it as %s, %s asks for %s; stop its pod there and wait for the VolumeAttachment (none left: see docs/operations.md)", r.NodeID, r.AccessMode, want.NodeID, want.AccessMode))
 		}
 	}
 	return own >= 0, nil

@@ -190,6 +190,20 @@ func changedUnder(b *bench) error {
 	return asked(func(*bench, *csi.CreateVolumeRequest) {})(b)
 }
 
+// shrunk asks for a volume of which the agent says that it is smaller.
+func shrunk(b *bench) error {
+	b.agent.set(func(a *fakeAgent) {
+		a.see = func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			resp, err := handler(ctx, req)
+			if made, ok := resp.(*agentpb.CreateVolumeResponse); ok && made != nil {
+				made.SizeBytes = 4096
+			}
+			return resp, err
+		}
+	})
+	return asked(func(*bench, *csi.CreateVolumeRequest) {})(b)
+}
+
 // refuseInitiator has the agent refuse to revoke one initiator.
 func refuseInitiator(id string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

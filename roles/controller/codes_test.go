@@ -163,6 +163,7 @@ func TestCodes_CreateVolume_agent(t *testing.T) {
 		"B-217 somebody else's backend": {failing("CreateVolume", fencing.ErrForeign), csiserve.AlreadyExists, "create volume"},
 		"B-252 port parameter conflict": {failing("ExportVolume", conflict), csiserve.FailedPrecondition, "param_inline_data_size"},
 		"B-271 gated":                   {failing("ExportVolume", pending), csiserve.Unavailable, "export restore pending"},
+		"fewer bytes than asked for":    {shrunk, csiserve.Internal, "answered 4096 bytes, asked for 1073741824"},
 		"a tool's odd words":            {failing("CreateVolume", errors.New("lvcreate: odd")), csiserve.Internal, "lvcreate: odd"},
 	})
 }

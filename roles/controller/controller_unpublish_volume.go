@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
@@ -52,6 +53,8 @@ func published(v *v1alpha1.PillarVolumeState, node string) []string {
 	return nodes
 }
 
+const unpublishing = "ControllerUnpublishVolume"
+
 // unpublish ends one node's publication. The record keeps blocking others until the agent
 // confirmed the revoke; a missing agent object confirms nothing (block.md B-107).
 func (s *Server) unpublish(ctx context.Context, v *v1alpha1.PillarVolumeState, node string) error {
@@ -75,7 +78,7 @@ func (s *Server) unpublish(ctx context.Context, v *v1alpha1.PillarVolumeState, n
 		return err
 	}
 	if err := a.deny(ctx, v, record); err != nil {
-		return err
+		return s.unended(ctx, v, unpublishing, err)
 	}
 	attempt := v.Status.PublicationGeneration
 	_, err = s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
@@ -83,6 +86,10 @@ func (s *Server) unpublish(ctx context.Context, v *v1alpha1.PillarVolumeState, n
 			return false, err // a publication of that node may be a later one, granted again
 		}
 		now.Status.PublishedNodes = slices.DeleteFunc(now.Status.PublishedNodes, func(p v1alpha1.PublishedNode) bool { return p.NodeID == node })
+		stuck := slices.ContainsFunc(now.Status.PublishedNodes, func(p v1alpha1.PublishedNode) bool { return p.Revoking })
+		if c := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.Ready); !stuck && c != nil && c.Reason == unpublishing+"Failed" {
+			condition(now, v1alpha1.Ready, v1alpha1.ReasonAllConditionsMet, "backend and export exist")
+		}
 		ledger.Advance(now)
 		return true, nil
 	})

@@ -124,6 +124,10 @@ func (s *Server) provision(ctx context.Context, w createRequest, v *v1alpha1.Pil
 	if err != nil {
 		return nil, s.stopped(ctx, v, "CreateVolume", a.failed("create volume", err))
 	}
+	if made.Bytes < v.Spec.CapacityBytes { // nothing is recorded of what nobody asked for
+		err := fmt.Errorf("agent %s: create volume: answered %d bytes, asked for %d", v.Spec.AgentRef, made.Bytes, v.Spec.CapacityBytes)
+		return nil, s.stopped(ctx, v, "CreateVolume", csiserve.As(csiserve.Internal, err))
+	}
 	attempt := v.Status.PublicationGeneration
 	return s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
 		if err := sameAttempt(now, attempt); err != nil {
@@ -216,7 +220,11 @@ func (w *createRequest) fits(v *v1alpha1.PillarVolumeState) error {
 	case actual >= w.required && ledger.Phase(v) != v1alpha1.PhaseReady:
 		code = csiserve.OutOfRange
 	}
-	return csiserve.As(code, fmt.Errorf("volume %s has %d bytes; required are %d, limit is %d", v.Name, actual, w.required, w.limit))
+	limit := ""
+	if w.limit > 0 {
+		limit = fmt.Sprintf(", limit is %d", w.limit)
+	}
+	return csiserve.As(code, fmt.Errorf("volume %s has %d bytes; required are %d%s", v.Name, actual, w.required, limit))
 }
 
 // condition sets a condition True.

@@ -54,7 +54,7 @@ func (s *Server) remove(ctx context.Context, v *v1alpha1.PillarVolumeState, begi
 			return err
 		}
 		if err := a.destroy(ctx, v); err != nil {
-			return err
+			return s.unended(ctx, v, "DeleteVolume", err)
 		}
 	}
 	return s.ledger.Remove(ctx, v)
@@ -64,7 +64,7 @@ func (s *Server) remove(ctx context.Context, v *v1alpha1.PillarVolumeState, begi
 func beginDelete(now *v1alpha1.PillarVolumeState) (bool, error) {
 	switch nodes := published(now, ""); {
 	case len(nodes) > 0:
-		return false, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s is published to %v; unpublish it first", now.Name, nodes))
+		return false, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s is published to %v; unpublish it first: delete the pods and wait for their VolumeAttachments (none left: see docs/operations.md)", now.Name, nodes))
 	case ledger.Phase(now) == v1alpha1.PhaseRecoveryPending:
 		return false, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("volume %s waits for its recovery", now.Name))
 	case adopted(now): // releasing is not destroying (block.md B-120)

@@ -1,13 +1,16 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/csiserve"
+	"github.com/pillar-csi/pillar/storage"
 )
 
 // TestServer_recordAlone unpublishes and deletes a volume of which nothing but the record
@@ -70,9 +73,49 @@ func TestServer_unpublishAll(t *testing.T) {
 	b.edit(func(s *status) { s.PublishedNodes[0].InitiatorID = "not an NQN" })
 	b.agent.set(func(a *fakeAgent) { a.see = refuseInitiator("not an NQN") })
 	wantCode(t, "unpublish all", b.unpublish(id, ""), csiserve.InvalidArgument, "deny node "+b.name+"w1")
+	b.wantReady("pvc-n", "False/ControllerUnpublishVolumeFailed", "deny node "+b.name+"w1")
 	if left := b.state(b.name + "pvc-n").Status.PublishedNodes; len(left) != 1 || left[0].NodeID != b.name+"w1" || !left[0].Revoking {
 		t.Errorf("publications = %+v, want w1 alone, revoking", left)
 	}
+	b.agent.set(func(a *fakeAgent) { a.see = nil })
+	wantCode(t, "unpublish again", b.unpublish(id, ""), 0, "")
+	b.wantReady("pvc-n", "True/AllConditionsMet", "backend and export exist")
+}
+
+// wantReady compares the condition Ready of a record.
+func (b *bench) wantReady(name, want, says string) {
+	b.t.Helper()
+	c := meta.FindStatusCondition(b.state(b.name+name).Status.Conditions, v1alpha1.Ready)
+	if c == nil || string(c.Status)+"/"+c.Reason != want || !strings.Contains(c.Message, says) {
+		b.t.Errorf("Ready = %+v, want %s with %q", c, want, says)
+	}
+}
+
+// TestServer_endFails: the record of a volume that cannot be removed says why, once.
+func TestServer_endFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.made("pvc-e")
+	b.failing("DeleteVolume", storage.ErrBusy)
+	wantCode(t, "delete", b.delete(id), csiserve.FailedPrecondition, "delete volume")
+	b.wantReady("pvc-e", "False/DeleteVolumeFailed", "delete volume")
+	before := b.state(b.name + "pvc-e").ResourceVersion
+	wantCode(t, "delete again", b.delete(id), csiserve.FailedPrecondition, "delete volume")
+	if after := b.state(b.name + "pvc-e").ResourceVersion; after != before {
+		t.Errorf("the same failure was written twice: version %s, then %s", before, after)
+	}
+	b.failing("DeleteVolume", nil)
+	wantCode(t, "delete at last", b.delete(id), 0, "")
+}
+
+// TestCreateRequest_fits: a limit nobody gave is not shown.
+func TestCreateRequest_fits(t *testing.T) {
+	v := &v1alpha1.PillarVolumeState{Status: v1alpha1.PillarVolumeStateStatus{Phase: v1alpha1.PhaseReady, CapacityBytes: 1}}
+	wantCode(t, "fits", (&createRequest{required: 2}).fits(v), csiserve.AlreadyExists, "required are 2")
+	if err := (&createRequest{required: 2}).fits(v); strings.Contains(err.Error(), "limit") {
+		t.Errorf("fits = %v, want no limit", err)
+	}
+	wantCode(t, "fits", (&createRequest{required: 2, limit: 3}).fits(v), csiserve.AlreadyExists, "required are 2, limit is 3")
 }
 
 // TestServer_ValidateVolumeCapabilities is B-126.

@@ -40,11 +40,41 @@ func (s *Server) stopped(ctx context.Context, v *v1alpha1.PillarVolumeState, ope
 	return why
 }
 
+// unended writes into the record why an operation that ends something failed, and answers
+// why. Such a record looks healthy otherwise: its phase stays. Like stopped it takes no
+// generation and does not repeat itself.
+func (s *Server) unended(ctx context.Context, v *v1alpha1.PillarVolumeState, operation string, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWait)
+	defer cancel()
+	_, err := s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
+		if now.Status.PublicationGeneration != v.Status.PublicationGeneration {
+			return false, nil // another operation went on
+		}
+		return unready(now, operation, clip(why.Error())), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w (and its record could not be written: %v)", why, err)
+	}
+	return why
+}
+
+// unready sets Ready=False and tells whether that is news.
+func unready(v *v1alpha1.PillarVolumeState, operation, message string) bool {
+	return meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: operation + "Failed", Message: message, ObservedGeneration: v.Generation,
+	})
+}
+
+func clip(message string) string {
+	if len(message) <= longest {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longest], "") + " ..."
+}
+
 // note tells whether it changed the record.
 func note(v *v1alpha1.PillarVolumeState, operation, reason, message string) bool {
-	if len(message) > longest {
-		message = strings.ToValidUTF8(message[:longest], "") + " ..."
-	}
+	message = clip(message)
 	old := v.Status.PartialFailure
 	if old != nil && old.FailedOperation == operation && old.Reason == reason && old.Message == message {
 		return false
@@ -53,8 +83,6 @@ func note(v *v1alpha1.PillarVolumeState, operation, reason, message string) bool
 		FailedOperation: operation, FailedAt: metav1.NewTime(time.Now()), Reason: reason, Message: message,
 		BackendCreated: ledger.Phase(v) == v1alpha1.PhaseCreatePartial,
 	}
-	meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: operation + "Failed", Message: message, ObservedGeneration: v.Generation,
-	})
+	unready(v, operation, message)
 	return true
 }

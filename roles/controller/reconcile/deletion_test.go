@@ -207,6 +207,7 @@ func (e *estate) wantBlocked(r reconcile.Reconciler, obj client.Object, conditio
 func TestDeletion_agent(t *testing.T) {
 	e := newEstate(t)
 	pv, record := e.pv("v", v1alpha1.DriverName, ""), e.pvs("w", nil)
+	alone := "volume " + e.name + "w (a record without PersistentVolume; see docs/operations.md)"
 	other := e.pvs("x", nil)
 	e.strip(other)
 	other.ResourceVersion, other.UID, other.Spec.AgentRef = "", "", "elsewhere"
@@ -215,10 +216,10 @@ func TestDeletion_agent(t *testing.T) {
 		remove client.Object
 		want   string
 	}{
-		{nil, "PillarStore " + e.name + "a, PillarStore " + e.name + "b, volume " + e.name + "v, volume " + e.name + "w"},
-		{e.stores[0], "PillarStore " + e.name + "b, volume " + e.name + "v, volume " + e.name + "w"},
-		{e.stores[1], "volume " + e.name + "v, volume " + e.name + "w"},
-		{pv, "volume " + e.name + "w"},
+		{nil, "PillarStore " + e.name + "a, PillarStore " + e.name + "b, volume " + e.name + "v, " + alone},
+		{e.stores[0], "PillarStore " + e.name + "b, volume " + e.name + "v, " + alone},
+		{e.stores[1], "volume " + e.name + "v, " + alone},
+		{pv, alone},
 		{record, ""},
 	} {
 		if step.remove != nil {

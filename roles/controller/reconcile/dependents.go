@@ -42,6 +42,16 @@ type volume struct {
 	agent string
 	pool  string
 	class string // StorageClass; empty: not known
+	pv    bool   // it has one
+}
+
+// shown is the volume in a message. Nobody but the provisioner can end a record, so one
+// whose PV is gone needs a new one.
+func (v volume) shown() string {
+	if v.pv {
+		return v.name
+	}
+	return v.name + " (a record without PersistentVolume; see docs/operations.md)"
 }
 
 // volumes joins PVs of this driver and records: a volume blocks until both are gone.
@@ -49,7 +59,7 @@ func (w *world) volumes() []volume {
 	byName := map[string]volume{}
 	for _, v := range w.states.Items {
 		pool, _, _ := strings.Cut(v.Spec.AgentVolumeID, "/")
-		byName[v.Name] = volume{v.Name, v.Spec.AgentRef, pool, w.claimClass(v.Spec.ClaimRef)}
+		byName[v.Name] = volume{v.Name, v.Spec.AgentRef, pool, w.claimClass(v.Spec.ClaimRef), false}
 	}
 	for _, pv := range w.pvs.Items {
 		if csi := pv.Spec.CSI; csi == nil || csi.Driver != v1alpha1.DriverName && csi.Driver != v1alpha1.FileDriverName {
@@ -59,7 +69,7 @@ func (w *world) volumes() []volume {
 		if parts := strings.SplitN(pv.Spec.CSI.VolumeHandle, "/", 5); v.name == "" && len(parts) == 5 {
 			v.agent, v.pool = parts[0], parts[3]
 		}
-		v.name, v.class = pv.Name, pv.Spec.StorageClassName
+		v.name, v.class, v.pv = pv.Name, pv.Spec.StorageClassName, true
 		byName[pv.Name] = v
 	}
 	var all []volume
@@ -128,7 +138,7 @@ func agentDependents(ctx context.Context, api client.Client, agent string) (stri
 		d.add(s.Spec.AgentRef == agent, "PillarStore", s.Name)
 	}
 	for _, v := range w.volumes() {
-		d.add(v.agent == agent, "volume", v.name)
+		d.add(v.agent == agent, "volume", v.shown())
 	}
 	return d.String(), nil
 }
@@ -147,7 +157,7 @@ func storeDependents(ctx context.Context, api client.Client, s *v1alpha1.PillarS
 	for _, v := range w.volumes() {
 		if v.agent == s.Spec.AgentRef && v.pool == settings.Pool(s.Spec.Backend) {
 			from := w.storeOf(v)
-			d.add(from == "" || from == s.Name, "volume", v.name)
+			d.add(from == "" || from == s.Name, "volume", v.shown())
 		}
 	}
 	return d.String(), nil
@@ -178,7 +188,7 @@ func classDependents(ctx context.Context, api client.Client, psc *v1alpha1.Pilla
 		d.add(name != nil && w.madeBy(*name, psc), "claim", c.Namespace+"/"+c.Name)
 	}
 	for _, v := range w.volumes() {
-		d.add(w.madeBy(v.class, psc), "volume", v.name)
+		d.add(w.madeBy(v.class, psc), "volume", v.shown())
 	}
 	return d.String(), nil
 }

@@ -15,6 +15,7 @@ const (
 	eventDriftReverted = "StorageClassDriftReverted"
 	eventRecreated     = "StorageClassRecreated"
 	eventDuplicate     = "DuplicateInitiator"
+	eventByHand        = "DeletedByHand"
 )
 
 // tell makes an event about obj. action says what was done or looked at; related may be

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,6 +31,10 @@ import (
 // changed makes a volume due whose export is to be another than before.
 func (r *exports) changed(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	before, now := e.ObjectOld.(*v1alpha1.PillarVolumeState), e.ObjectNew.(*v1alpha1.PillarVolumeState)
+	if before.DeletionTimestamp.IsZero() && !now.DeletionTimestamp.IsZero() && !now.Status.Deleting {
+		r.tell(now, nil, corev1.EventTypeWarning, eventByHand, "Delete", "somebody deleted this record, which cannot be taken back: the volume goes on "+
+			"serving and the record goes with its PersistentVolume; leave the finalizer, without it two machines may write the volume")
+	}
 	if !ledger.HasExport(now) || sameExport(before, now) {
 		return
 	}
