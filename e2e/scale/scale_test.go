@@ -36,7 +36,7 @@ const (
 // argsVar tries other flags: "csi-provisioner --worker-threads=10; csi-attacher --timeout=90s".
 const argsVar = "PILLAR_SCALE_ARGS"
 
-// patience is for a machine that has much else to do; alone it takes 90 s.
+// patience is for a machine that has much else to do; alone it takes about three minutes.
 const patience = 10 * time.Minute
 
 // TestWorld_thousandClaims takes 1,000 claims through their whole life at once, with the

@@ -47,6 +47,15 @@ import (
 // leaseName is the leader's lease; dashboards match on it.
 const leaseName = "bf3a431e.pillar-csi.bhyoo.com"
 
+// A leader that cannot renew exits and cuts off the CSI calls it serves, so a busy API
+// server gets more time than client-go's 15 s. A clean hand-over is not slower: the lease is
+// released. A crashed leader's successor waits for leaseDuration; CSI never waits for either.
+const (
+	leaseDuration = 30 * time.Second
+	renewDeadline = 25 * time.Second
+	retryPeriod   = 5 * time.Second
+)
+
 // Config of the controller.
 type Config struct {
 	CSIAddress     string // socket path
@@ -144,6 +153,9 @@ func newManager(cfg *rest.Config, c Config) (manager.Manager, client.Client, err
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       c.Namespace,
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration),
+		RenewDeadline:                 new(renewDeadline),
+		RetryPeriod:                   new(retryPeriod),
 		HealthProbeBindAddress:        c.HealthAddress,
 		Metrics:                       metricsserver.Options{BindAddress: c.MetricsAddress},
 		Cache:                         lean(),
