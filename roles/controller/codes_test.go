@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -197,6 +198,13 @@ func TestCodes_CreateVolume_objects(t *testing.T) {
 		"B-71 claim missing": {
 			asked(func(_ *bench, r *csi.CreateVolumeRequest) { forClaim(r, "nobody") }),
 			csiserve.FailedPrecondition, "(named via csi.storage.k8s.io/pvc/name) not found",
+		},
+		"B-85 a claim made anew": {
+			asked(func(b *bench, r *csi.CreateVolumeRequest) {
+				r.Name = "pvc-" + uuid.NewString()
+				forClaim(r, b.claim("anew-"+b.name, nil).Name)
+			}),
+			csiserve.FailedPrecondition, "which is gone; the one of that name now has UID",
 		},
 		"B-73 agent missing": {
 			without(func(b *bench) client.Object { return &v1alpha1.PillarAgent{ObjectMeta: b.named()} }),

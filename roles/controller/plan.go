@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,6 +137,10 @@ func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers)
 	if err := s.readKey(ctx, key, pvc, csiserve.FailedPrecondition, named("PersistentVolumeClaim", key.String(), settings.PVCNameKey)); err != nil {
 		return nil, err
 	}
+	if uid := claimUID(w.name); uid != "" && uid != string(pvc.UID) {
+		return nil, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf(
+			"volume %s is for the claim %s with UID %s, which is gone; the one of that name now has UID %s and gets a volume of its own", w.name, key, uid, pvc.UID))
+	}
 	own, err := settings.ParseAnnotations(pvc.Annotations)
 	if bad := (settings.Problems)(nil); errors.As(err, &bad) {
 		l.Bad = append(l.Bad, bad...)
@@ -144,6 +149,16 @@ func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers)
 	}
 	l.VolumeDocs, l.Import = own.Documents, own.Import
 	return &v1alpha1.ClaimRef{UID: string(pvc.UID), Namespace: pvc.Namespace, Name: pvc.Name}, nil
+}
+
+// claimUID is the UID of the claim in a volume's name as the provisioner makes it,
+// pvc-<UID>; empty if the name is of another kind.
+func claimUID(name string) string {
+	uid, ok := strings.CutPrefix(name, "pvc-")
+	if _, err := uuid.Parse(uid); !ok || err != nil {
+		return ""
+	}
+	return uid
 }
 
 // unfit adds to what is wrong already that the protocol cannot serve the capabilities.
