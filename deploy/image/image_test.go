@@ -123,6 +123,9 @@ func TestPrograms(t *testing.T) {
 func runs(t *testing.T, dir string) (names []ast.Expr) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error {
+		if entry != nil && entry.Name() == "dryrun" {
+			return filepath.SkipDir // it stands in for the programs of the backends and starts none
+		}
 		if err != nil || entry.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
 			return err
 		}
