@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
@@ -171,10 +173,32 @@ func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (
 	if err == nil {
 		err = p.nodes.settle(ctx, zvol)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = p.nudge(ctx, zvol.name); err == nil {
+			err = p.nodes.settle(ctx, zvol)
+		}
+	}
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("activate zvol %s: %w", p.dataset(name), err)
 	}
 	return p.volume(name, zvol), nil
+}
+
+// nudge has the kernel make a device that it owes. It makes devices by name in a queue of its
+// own (zvol_create_minors in module/os/linux/zfs/zvol_os.c): where the rename of Create came
+// first, the name in the queue is gone and there is no device. Writing the mode the zvol has
+// makes a missing one, and changes nothing else.
+func (p *Pool) nudge(ctx context.Context, dataset string) error {
+	out, err := p.tool(ctx, "zfs", "get", "-Hp", "-o", "value", "volmode", dataset)
+	if err != nil {
+		return err
+	}
+	mode := strings.TrimSpace(string(out))
+	if mode == "none" {
+		return fmt.Errorf("%w: volmode of %s is none, so it has no device; fix: zfs set volmode=default %s", storage.ErrPrecondition, dataset, dataset)
+	}
+	_, err = p.tool(ctx, "zfs", "set", "volmode="+mode, dataset)
+	return err
 }
 
 // Delete implements storage.Backend. Snapshots and clones make it storage.ErrPrecondition.

@@ -79,6 +79,32 @@ func TestPool_withoutUdev_kernel(t *testing.T) {
 }
 
 // B-215, H-81: nothing but the zvol itself is destroyed.
+// The kernel owes a device for good where Create's rename was faster than its queue. The same
+// is had here by forbidding devices while the zvol is made.
+func TestPool_owedDevice_kernel(t *testing.T) {
+	p := emptyPool(t)
+	inhibit := func(value string) {
+		if err := os.WriteFile("/sys/module/zfs/parameters/zvol_inhibit_dev", []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inhibit("1")
+	t.Cleanup(func() { inhibit("0") })
+	v, err := p.Create(t.Context(), spec("pvc-1", block))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inhibit("0")
+	for range 2 {
+		if got, err := p.Activate(t.Context(), "pvc-1", owner); err != nil || got != v {
+			t.Errorf("Activate = %+v, %v, want %+v", got, err, v)
+		}
+	}
+	if size, err := blockdev.Size(v.DevicePath); err != nil || size != v.Bytes {
+		t.Errorf("Size of the device = %d, %v, want %d", size, err, v.Bytes)
+	}
+}
+
 func TestPool_children_kernel(t *testing.T) {
 	p := emptyPool(t)
 	if _, err := p.Create(t.Context(), spec("pvc-1", block)); err != nil {
