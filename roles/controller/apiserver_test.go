@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,64 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/agents"
+	"github.com/pillar-csi/pillar/roles/controller/apiservertest"
 )
-
-// apiserver is the real kube-apiserver all tests of the package share.
-var apiserver struct {
-	once sync.Once
-	env  *envtest.Environment
-	cfg  *rest.Config
-	err  error
-}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childSocket) != "" {
 		os.Exit(serveChild())
 	}
-	code := m.Run()
-	if apiserver.env != nil {
-		if err := apiserver.env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop kube-apiserver:", err)
-		}
-	}
-	os.Exit(code)
-}
-
-// needAPIServer answers the configuration of a real kube-apiserver with our CRDs. Without
-// binaries the test skips on a laptop and fails in the lab.
-func needAPIServer(t *testing.T) *rest.Config {
-	t.Helper()
-	dir := os.Getenv("KUBEBUILDER_ASSETS")
-	if d := os.Getenv("PILLAR_TEST_ASSETS"); d != "" {
-		dir = d
-	}
-	for _, binary := range []string{"kube-apiserver", "etcd"} {
-		if _, err := os.Stat(filepath.Join(dir, binary)); dir == "" || err != nil {
-			if os.Getenv("PILLAR_LAB") == "1" {
-				t.Fatalf("the lab has no %s: set PILLAR_TEST_ASSETS to its directory", binary)
-			}
-			t.Skipf("needs %s in the directory PILLAR_TEST_ASSETS names", binary)
-		}
-	}
-	apiserver.once.Do(func() {
-		apiserver.env = &envtest.Environment{
-			BinaryAssetsDirectory: dir,
-			CRDDirectoryPaths:     []string{filepath.Join("..", "..", "crds", "manifests")},
-			ErrorIfCRDPathMissing: true,
-		}
-		apiserver.cfg, apiserver.err = apiserver.env.Start()
-		if apiserver.err == nil {
-			apiserver.cfg.QPS, apiserver.cfg.Burst = -1, 0
-		}
-	})
-	if apiserver.err != nil {
-		t.Fatal(apiserver.err)
-	}
-	return apiserver.cfg
+	os.Exit(apiservertest.Main(m))
 }
 
 // bench is a CSI server on a real API server with one fake agent, and the objects of the
@@ -93,7 +45,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	cfg := needAPIServer(t)
+	cfg := apiservertest.Config(t)
 	scheme, err := Scheme()
 	if err != nil {
 		t.Fatal(err)

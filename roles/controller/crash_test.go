@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/pillar-csi/pillar/roles/controller/apiservertest"
 )
 
 // child is a controller process of its own that a test may kill at an effect.
@@ -68,16 +69,8 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 
 func (b *bench) kubeconfig(t *testing.T) string {
 	t.Helper()
-	user, err := apiserver.env.AddUser(envtest.User{Name: "crash", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := user.KubeConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
+	if err := os.WriteFile(path, apiservertest.Kubeconfig(t, "crash"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path

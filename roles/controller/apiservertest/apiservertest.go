@@ -56,6 +56,22 @@ func Config(t testing.TB) *rest.Config {
 	return rest.CopyConfig(server.cfg)
 }
 
+// Kubeconfig answers a file's content with which another process reaches the server of
+// Config as an administrator.
+func Kubeconfig(t testing.TB, name string) []byte {
+	t.Helper()
+	Config(t)
+	user, err := server.env.AddUser(envtest.User{Name: name, Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := user.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
 func start(dir string) {
 	root, err := repository()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/apiservertest"
 )
 
 // warnings collects what the API server warns a client of.
@@ -45,7 +46,7 @@ func serving(t *testing.T) (world, *warnings) {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	w := newWorld(t)
-	mgr, err := ctrl.NewManager(needAPIServer(t), ctrl.Options{
+	mgr, err := ctrl.NewManager(apiservertest.Config(t), ctrl.Options{
 		Scheme: w.api.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 	})
 	if err != nil {
@@ -60,7 +61,7 @@ func serving(t *testing.T) (world, *warnings) {
 	t.Cleanup(func() { cancel(); <-done })
 
 	heard := &warnings{}
-	cfg := rest.CopyConfig(needAPIServer(t))
+	cfg := rest.CopyConfig(apiservertest.Config(t))
 	cfg.WarningHandlerWithContext = heard
 	if w.api, err = client.New(cfg, client.Options{Scheme: w.api.Scheme()}); err != nil {
 		t.Fatal(err)

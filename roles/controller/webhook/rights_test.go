@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pillar-csi/pillar/roles/controller/apiservertest"
 )
 
 // TestKeeper_Rights: the roles of deploy/kustomize/base let the controller's account do all
@@ -19,7 +21,7 @@ func TestKeeper_Rights(t *testing.T) {
 	w, c := newWorld(t), &clock{Time: time.Now()}
 	const user = "system:serviceaccount:pillar-csi-system:pillar-csi-controller"
 	w.grant(t, user)
-	cfg := rest.CopyConfig(needAPIServer(t))
+	cfg := rest.CopyConfig(apiservertest.Config(t))
 	cfg.Impersonate.UserName = user
 	limited, err := client.New(cfg, client.Options{Scheme: w.api.Scheme()})
 	if err != nil {

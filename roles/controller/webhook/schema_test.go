@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/apiservertest"
 )
 
 // rule is one thing the schema says: an object, perhaps a change of it, and what the API
@@ -50,7 +51,7 @@ func checkRules(t *testing.T, kind string, rules map[string]rule) {
 
 func newClient(t *testing.T) client.Client {
 	t.Helper()
-	api, err := client.New(needAPIServer(t), client.Options{})
+	api, err := client.New(apiservertest.Config(t), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/apiservertest"
 )
 
 // mine is the label of objects a test's webhooks see: other tests share the API server.
@@ -39,7 +40,7 @@ func newWorld(t *testing.T) world {
 			t.Fatal(err)
 		}
 	}
-	api, err := client.New(needAPIServer(t), client.Options{Scheme: scheme})
+	api, err := client.New(apiservertest.Config(t), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
