@@ -100,7 +100,7 @@ func (n node) zvolPool(e *zfsEntry) pool {
 	zvols := zfs.New(n.run, n.root, cfg)
 	return pool{
 		name: e.Pool, backend: storage.ZFSZvol, parent: e.ParentDataset,
-		check:   zvols.CheckName,
+		check:   cfg.CheckName,
 		device:  func(volume string) string { return filepath.Join("/dev/zvol", e.Pool, e.ParentDataset, volume) },
 		Backend: zvols,
 	}

@@ -19,15 +19,15 @@ var legalName = regexp.MustCompile(`^[A-Za-z0-9_.:][A-Za-z0-9_.:-]*$`)
 const nameMax = 255
 
 // CheckName answers storage.ErrInvalid for what cannot name a zvol in the pool (B-218).
-func (p *Pool) CheckName(name string) error {
-	if err := checkComponent("zvol", name); err != nil {
+func (c Config) CheckName(name string) error {
+	if err := checkComponent("volume", name); err != nil {
 		return err
 	}
-	if full := p.dataset(name); len(full) > nameMax {
+	if full := c.dataset(name); len(full) > nameMax {
 		return fmt.Errorf("%w: dataset name %q has %d bytes, ZFS takes %d", storage.ErrInvalid, full, len(full), nameMax)
 	}
-	if len(p.unfinished(name, "")) > nameMax {
-		return fmt.Errorf("%w: parent dataset %s leaves no room for names, use a shorter one", storage.ErrInvalid, p.parent())
+	if len(c.unfinished(name, "")) > nameMax {
+		return fmt.Errorf("%w: parent dataset %s leaves no room for names, use a shorter one", storage.ErrInvalid, c.parent())
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func checkComponent(kind, name string) error {
 
 // check holds a request against the layout (B-202, B-203).
 func (p *Pool) check(s storage.Spec) error {
-	if err := errors.Join(p.CheckName(s.ID.Name), s.Owner.Check()); err != nil {
+	if err := errors.Join(p.cfg.CheckName(s.ID.Name), s.Owner.Check()); err != nil {
 		return err
 	}
 	switch {
@@ -77,30 +77,42 @@ func (p *Pool) check(s storage.Spec) error {
 // ourNamespace is that of the user properties pillar sets itself (zfsprops(7)).
 const ourNamespace = "pillar-csi.bhyoo.com:"
 
-var legalProperty = regexp.MustCompile(`^[a-z0-9][a-z0-9:._-]*$`)
+// legalProperty is what zfsprops(7) lets a property be called; a user property has a colon.
+var legalProperty = regexp.MustCompile(`^[a-z0-9][a-z0-9:._-]{0,255}$`)
 
-// checkProperties refuses what would undo what a volume stands on, and what is no property
-// at all. The others are zfs's to judge.
+// Owned are the properties no request may set: pillar does, they name a file of the storage
+// node (keylocation), or they are second names of a property. zfs(8) takes the name of a
+// property's column, too (zfs list -o), and what a request says in a second name no check of
+// the first would see.
+var Owned = []string{"keylocation", "rdonly", "readonly", "refreserv", "reserv", "reservation", "volblock", "volsize"}
+
+// CheckProperty refuses what would undo what a volume stands on, and what is no property at
+// all: storage.ErrInvalid. The others are zfs's to judge.
+func CheckProperty(key, value string) error {
+	why := ""
+	switch {
+	case !legalProperty.MatchString(key):
+		why = "is no name of a ZFS property"
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		why = "contains a control character"
+	case slices.Contains(Owned, key) || strings.HasPrefix(key, ourNamespace):
+		why = "is set by pillar"
+	case key == "volmode" && value == "none":
+		why = "none would leave the volume without a device"
+	case key == "refreservation" && value != "none" && value != "0":
+		// A number follows no expansion; "auto" and what else is 2^63 or more makes zfs
+		// create of OpenZFS 2.3 spin in the kernel for ever.
+		why = "follows the size by itself; only none is possible, for a sparse volume"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s", storage.ErrInvalid, why)
+}
+
 func checkProperties(properties map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
-		value := properties[key]
-		why := ""
-		switch {
-		case !legalProperty.MatchString(key):
-			why = "is no property name"
-		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
-			why = "has a control character in its value"
-		case key == "volsize" || strings.HasPrefix(key, ourNamespace):
-			why = "is set by pillar"
-		case key == "volmode" && value == "none":
-			why = "would leave the volume without a device"
-		case key == "reservation", key == "refreservation" && value != "none" && value != "0":
-			// A number follows no expansion; "auto" and what else is 2^63 or more makes zfs
-			// create of OpenZFS 2.3 spin in the kernel for ever.
-			why = "follows the size by itself; only refreservation=none, for a sparse volume, is possible"
-		}
-		if why != "" {
-			return fmt.Errorf("%w: ZFS property %q %s", storage.ErrInvalid, key, why)
+		if err := CheckProperty(key, properties[key]); err != nil {
+			return fmt.Errorf("ZFS property %q: %w", key, err)
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 func (p *Pool) Expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
 	v, err := p.expand(ctx, name, owner, bytes)
 	if err != nil {
-		return storage.Volume{}, fmt.Errorf("expand zvol %s: %w", p.dataset(name), err)
+		return storage.Volume{}, fmt.Errorf("expand zvol %s: %w", p.cfg.dataset(name), err)
 	}
 	return v, nil
 }

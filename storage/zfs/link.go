@@ -18,7 +18,7 @@ func (p *Pool) Link(ctx context.Context, name string) error {
 		err = p.nodes.linked(ctx, zvol)
 	}
 	if err != nil {
-		return fmt.Errorf("link zvol %s: %w", p.dataset(name), err)
+		return fmt.Errorf("link zvol %s: %w", p.cfg.dataset(name), err)
 	}
 	return nil
 }

@@ -66,14 +66,14 @@ func New(run host.Runner, root host.Root, cfg Config) *Pool {
 }
 
 // parent is the dataset that volumes are made in.
-func (p *Pool) parent() string {
-	if p.cfg.ParentDataset == "" {
-		return p.cfg.Pool
+func (c Config) parent() string {
+	if c.ParentDataset == "" {
+		return c.Pool
 	}
-	return p.cfg.Pool + "/" + p.cfg.ParentDataset
+	return c.Pool + "/" + c.ParentDataset
 }
 
-func (p *Pool) dataset(name string) string { return p.parent() + "/" + name }
+func (c Config) dataset(name string) string { return c.parent() + "/" + name }
 
 // tool runs zfs or zpool. Its error is classified. A suspended pool is storage.ErrPrecondition
 // at once: what waits for its disks cannot be killed, and would stay.
@@ -119,7 +119,7 @@ func (p *Pool) unwell(state string) error {
 func (p *Pool) Pool(ctx context.Context) (storage.Pool, error) {
 	parent, err := p.place(ctx)
 	if err != nil {
-		return storage.Pool{}, fmt.Errorf("ZFS pool %s: %w", p.parent(), err)
+		return storage.Pool{}, fmt.Errorf("ZFS pool %s: %w", p.cfg.parent(), err)
 	}
 	return storage.Pool{
 		Name:     p.cfg.Pool,
@@ -137,7 +137,7 @@ func (p *Pool) place(ctx context.Context) (report, error) {
 			return report{}, health
 		}
 	}
-	return found[p.parent()], err
+	return found[p.cfg.parent()], err
 }
 
 // NoParent tells whether an error says that the pool is there and the parent dataset is not.

@@ -41,7 +41,7 @@ func (r report) volume() bool { return r.kind == "volume" }
 // is missing from the answer is one of which zfs says so, with its parent there when it did.
 // It is errNoParent if the parent is not.
 func (p *Pool) list(ctx context.Context, datasets ...string) (map[string]report, error) {
-	asked := append([]string{p.parent()}, datasets...)
+	asked := append([]string{p.cfg.parent()}, datasets...)
 	argv := append([]string{"list", "-H", "-p", "-o", strings.Join(columns, ",")}, asked...)
 	out, err := p.tool(ctx, "zfs", argv...)
 	absent := map[string]bool{}
@@ -62,8 +62,8 @@ func (p *Pool) list(ctx context.Context, datasets ...string) (map[string]report,
 			return nil, fmt.Errorf("zfs list neither shows %s nor says it is absent, or both", dataset)
 		}
 	}
-	if absent[p.parent()] {
-		return nil, fmt.Errorf("%w: %s", errNoParent, p.parent())
+	if absent[p.cfg.parent()] {
+		return nil, fmt.Errorf("%w: %s", errNoParent, p.cfg.parent())
 	}
 	return found, nil
 }
@@ -93,7 +93,7 @@ func cutSuffix(s string, ok bool, suffix string) (string, bool) {
 
 // zvols reports the datasets directly below the parent.
 func (p *Pool) zvols(ctx context.Context) ([]report, error) {
-	out, err := p.tool(ctx, "zfs", "list", "-H", "-p", "-r", "-d", "1", "-t", "volume", "-o", strings.Join(columns, ","), p.parent())
+	out, err := p.tool(ctx, "zfs", "list", "-H", "-p", "-r", "-d", "1", "-t", "volume", "-o", strings.Join(columns, ","), p.cfg.parent())
 	if errors.Is(err, errAbsent) {
 		return nil, fmt.Errorf("%w: %w", errNoParent, err)
 	}

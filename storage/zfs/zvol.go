@@ -23,15 +23,15 @@ const sizeMax = 1 << 62
 // zvol and its properties in two transactions (zfs_ioc_create in module/zfs/zfs_ioctl.c),
 // between which a power cut leaves a zvol that looks whole and reserves nothing. The rename
 // that follows is one transaction. The name tells whose it is, for the mark may be missing.
-func (p *Pool) unfinished(name string, owner storage.Owner) string {
-	return fmt.Sprintf("%s/unfinished %x", p.parent(), sha256.Sum256([]byte(name+"/"+string(owner))))[:len(p.parent())+len("/unfinished ")+16]
+func (c Config) unfinished(name string, owner storage.Owner) string {
+	return fmt.Sprintf("%s/unfinished %x", c.parent(), sha256.Sum256([]byte(name+"/"+string(owner))))[:len(c.parent())+len("/unfinished ")+16]
 }
 
 // Create implements storage.Backend. It does not wait for the device: Activate does (B-214).
 func (p *Pool) Create(ctx context.Context, s storage.Spec) (storage.Volume, error) {
 	v, err := p.create(ctx, s)
 	if err != nil {
-		return storage.Volume{}, fmt.Errorf("create zvol %s: %w", p.dataset(s.ID.Name), err)
+		return storage.Volume{}, fmt.Errorf("create zvol %s: %w", p.cfg.dataset(s.ID.Name), err)
 	}
 	return v, nil
 }
@@ -40,7 +40,7 @@ func (p *Pool) create(ctx context.Context, s storage.Spec) (storage.Volume, erro
 	if err := p.check(s); err != nil {
 		return storage.Volume{}, err
 	}
-	dataset, unfinished := p.dataset(s.ID.Name), p.unfinished(s.ID.Name, s.Owner)
+	dataset, unfinished := p.cfg.dataset(s.ID.Name), p.cfg.unfinished(s.ID.Name, s.Owner)
 	found, err := p.list(ctx, dataset, unfinished)
 	if err != nil {
 		return storage.Volume{}, err
@@ -52,7 +52,7 @@ func (p *Pool) create(ctx context.Context, s storage.Spec) (storage.Volume, erro
 	}
 	zvol, ok := found[dataset]
 	if !ok {
-		if err := fits(s, found[p.parent()].available); err != nil {
+		if err := fits(s, found[p.cfg.parent()].available); err != nil {
 			return storage.Volume{}, err
 		}
 		if zvol, err = p.make(ctx, s); err != nil {
@@ -75,7 +75,7 @@ func fits(s storage.Spec, available int64) error {
 
 // make makes the zvol and answers it as it then is.
 func (p *Pool) make(ctx context.Context, s storage.Spec) (report, error) {
-	dataset, unfinished := p.dataset(s.ID.Name), p.unfinished(s.ID.Name, s.Owner)
+	dataset, unfinished := p.cfg.dataset(s.ID.Name), p.cfg.unfinished(s.ID.Name, s.Owner)
 	argv := []string{"create", "-V", fmt.Sprint(s.Bytes)}
 	for _, key := range slices.Sorted(maps.Keys(s.ZFS.Properties)) {
 		argv = append(argv, "-o", key+"="+s.ZFS.Properties[key])
@@ -119,10 +119,10 @@ func (p *Pool) equal(ctx context.Context, zvol report, s storage.Spec) error {
 // find answers one zvol or what else has its name. storage.ErrNotFound: zfs says twice that
 // it is absent, with its parent there both times, so no import or export came in between.
 func (p *Pool) find(ctx context.Context, name string) (report, error) {
-	if err := p.CheckName(name); err != nil {
+	if err := p.cfg.CheckName(name); err != nil {
 		return report{}, err
 	}
-	dataset := p.dataset(name)
+	dataset := p.cfg.dataset(name)
 	for range 2 {
 		found, err := p.list(ctx, dataset)
 		if err != nil {
@@ -161,7 +161,7 @@ func (r report) check(owner storage.Owner) error {
 func (p *Pool) Inspect(ctx context.Context, name string) (storage.Volume, error) {
 	zvol, err := p.find(ctx, name)
 	if err != nil {
-		return storage.Volume{}, fmt.Errorf("inspect zvol %s: %w", p.dataset(name), err)
+		return storage.Volume{}, fmt.Errorf("inspect zvol %s: %w", p.cfg.dataset(name), err)
 	}
 	return p.volume(name, zvol), nil
 }
@@ -179,7 +179,7 @@ func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (
 		}
 	}
 	if err != nil {
-		return storage.Volume{}, fmt.Errorf("activate zvol %s: %w", p.dataset(name), err)
+		return storage.Volume{}, fmt.Errorf("activate zvol %s: %w", p.cfg.dataset(name), err)
 	}
 	return p.volume(name, zvol), nil
 }
@@ -204,7 +204,7 @@ func (p *Pool) nudge(ctx context.Context, dataset string) error {
 // Delete implements storage.Backend. Snapshots and clones make it storage.ErrPrecondition.
 func (p *Pool) Delete(ctx context.Context, name string, owner storage.Owner) error {
 	if err := p.remove(ctx, name, owner); err != nil {
-		return fmt.Errorf("delete zvol %s: %w", p.dataset(name), err)
+		return fmt.Errorf("delete zvol %s: %w", p.cfg.dataset(name), err)
 	}
 	return nil
 }
@@ -212,11 +212,11 @@ func (p *Pool) Delete(ctx context.Context, name string, owner storage.Owner) err
 // remove looks twice: the second time proves what the first did, or that the zvol was absent
 // and its pool was not.
 func (p *Pool) remove(ctx context.Context, name string, owner storage.Owner) error {
-	if err := p.CheckName(name); err != nil {
+	if err := p.cfg.CheckName(name); err != nil {
 		return err
 	}
 	for look := range 2 {
-		dataset, unfinished := p.dataset(name), p.unfinished(name, owner)
+		dataset, unfinished := p.cfg.dataset(name), p.cfg.unfinished(name, owner)
 		found, err := p.list(ctx, dataset, unfinished)
 		if err != nil {
 			return err
@@ -234,7 +234,7 @@ func (p *Pool) remove(ctx context.Context, name string, owner storage.Owner) err
 			return err
 		}
 	}
-	return p.nodes.forget(p.dataset(name))
+	return p.nodes.forget(p.cfg.dataset(name))
 }
 
 // busyWait is how long a destroy is tried again: udev and blkid look into each new or
@@ -266,11 +266,11 @@ func (p *Pool) destroy(ctx context.Context, dataset string) error {
 func (p *Pool) List(ctx context.Context) ([]storage.Volume, error) {
 	list, err := p.zvols(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list zvols of %s: %w", p.parent(), err)
+		return nil, fmt.Errorf("list zvols of %s: %w", p.cfg.parent(), err)
 	}
 	var volumes []storage.Volume
 	for _, zvol := range list {
-		if name := path.Base(zvol.name); zvol.volume() && p.CheckName(name) == nil {
+		if name := path.Base(zvol.name); zvol.volume() && p.cfg.CheckName(name) == nil {
 			volumes = append(volumes, p.volume(name, zvol))
 		}
 	}
@@ -282,7 +282,7 @@ func (p *Pool) volume(name string, zvol report) storage.Volume {
 		ID:         storage.VolumeID{Pool: p.cfg.Pool, Name: name},
 		Owner:      zvol.mark,
 		Bytes:      zvol.size,
-		DevicePath: "/dev/zvol/" + p.dataset(name),
+		DevicePath: "/dev/zvol/" + p.cfg.dataset(name),
 	}
 }
 

@@ -89,13 +89,17 @@ func TestProperties(t *testing.T) {
 		"a flag":            {backendDoc("zfs: {properties: {-o: x}}"), "zfs.properties.-o is no name of a ZFS property"},
 		"upper case":        {backendDoc("zfs: {properties: {MOUNTPOINT: /}}"), "zfs.properties.MOUNTPOINT is no name of a ZFS property"},
 		"control character": {backendDoc(`zfs: {properties: {compression: "on\n"}}`), "zfs.properties.compression contains a control character"},
+		"a reservation":     {backendDoc("zfs: {properties: {refreservation: 10G}}"), "zfs.properties.refreservation follows the size by itself"},
+		"by its column":     {backendDoc("zfs: {properties: {reserv: 16E}}"), "zfs.properties.reserv is set by pillar"},
+		"no device":         {backendDoc("zfs: {properties: {volmode: none}}"), "zfs.properties.volmode none would leave the volume without a device"},
+		"a plus":            {backendDoc("zfs: {properties: {'com.example:a+b': x}}"), "is no name of a ZFS property"},
 		"pillar's own":      {backendDoc("zfs: {properties: {'pillar-csi.bhyoo.com:uid': x}}"), "is set by pillar"},
 		"in the store":      {func(l *Layers) { l.Store.Backend.ZFS.Properties = map[string]string{"readonly": "on"} }, "PillarStore: spec.backend.zfs.properties.readonly is set by pillar"},
 		"in the class": {func(l *Layers) {
-			l.Class.Overrides = &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{ZFS: &v1alpha1.ZFSOverrides{Properties: map[string]string{"volmode": "full"}}}}
-		}, "PillarStorageClass: spec.overrides.backend.zfs.properties.volmode is set by pillar"},
+			l.Class.Overrides = &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{ZFS: &v1alpha1.ZFSOverrides{Properties: map[string]string{"volsize": "1"}}}}
+		}, "PillarStorageClass: spec.overrides.backend.zfs.properties.volsize is set by pillar"},
 	}
-	for _, name := range []string{"readonly", "volmode", "volsize"} {
+	for _, name := range ownedByDriver["zvol"] {
 		rows["zvol "+name] = refused{backendDoc("zfs: {properties: {" + name + ": x}}"), "zfs.properties." + name + " is set by pillar"}
 	}
 	resolveRefuses(t, zvolOverISCSI, rows)
@@ -105,6 +109,15 @@ func TestProperties(t *testing.T) {
 	}
 	resolveRefuses(t, nfsDatasets, rows)
 
+	for layers, doc := range map[*Layers]string{
+		new(zvolOverISCSI()): "zfs: {properties: {volmode: dev, refreservation: none}}", // H-15
+		new(nfsDatasets()):   "zfs: {properties: {refreservation: 10G}}",
+	} {
+		layers.VolumeDocs.Backend = doc
+		if _, err := Resolve(*layers); err != nil {
+			t.Errorf("Resolve with %s = %v", doc, err)
+		}
+	}
 	l := nfsDatasets()
 	l.VolumeDocs.Backend = "zfs: {properties: {recordsize: 1M, 'com.example:owner': '', compression: off}}"
 	if _, err := Resolve(l); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/lvm"
+	"github.com/pillar-csi/pillar/storage/zfs"
 	"github.com/pillar-csi/pillar/transport"
 )
 
@@ -30,15 +31,12 @@ func checkName(backend storage.BackendType, parent string, kind transport.Kind, 
 	refuse := func(value, why, fix string) {
 		bad = append(bad, &FieldError{Key: "name", Value: value, Why: why, Fix: fix})
 	}
+	check := zfs.Config{Pool: id.Pool, ParentDataset: parent}.CheckName
 	if backend == storage.LVMLV {
-		if err := lvm.CheckName(id.Name); err != nil {
-			refuse("", why(err, storage.ErrInvalid), "choose another name")
-		}
-	} else {
-		dataset := strings.Trim(id.Pool+"/"+parent, "/") + "/" + id.Name
-		if !zfsComponent.MatchString(id.Name) || id.Name == "." || id.Name == ".." || len(dataset) > nameMax {
-			refuse(dataset, "is no legal dataset name", fmt.Sprintf("use letters, digits and - _ . : and at most %d bytes", nameMax))
-		}
+		check = lvm.CheckName
+	}
+	if err := check(id.Name); err != nil {
+		refuse("", why(err, storage.ErrInvalid), "choose another name")
 	}
 	suffix := TargetSuffix(id.String())
 	if n := len(TargetPrefix) + len(suffix); kind != transport.NFS && n > maxTarget {

@@ -1,30 +1,28 @@
 package settings
 
 import (
-	"regexp"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/zfs"
 )
 
-// ownedByDriver are the ZFS properties no layer may set: the agent sets them, or they
-// decide what others see of a volume. rdonly and volblock are other names of readonly and
-// volblocksize: zfs(8) takes a property's column name, too. keylocation names a file of
-// the storage node, or an address.
+// ownedByDriver are the ZFS properties no layer may set, by volume type: the agent sets
+// them, or they decide what others see of a volume (files.md F-13). Second names of
+// properties are among them: zfs(8) takes the name of a property's column, too.
 var ownedByDriver = map[string][]string{
-	v1alpha1.ZFSVolumeTypeZvol: {"keylocation", "rdonly", "readonly", "volmode", "volsize"},
-	v1alpha1.ZFSVolumeTypeDataset: { // files.md F-13
+	v1alpha1.ZFSVolumeTypeZvol: zfs.Owned,
+	v1alpha1.ZFSVolumeTypeDataset: {
 		"canmount", "jailed", "keylocation", "mountpoint", "quota", "rdonly", "readonly", "refquota",
 		"sharenfs", "sharesmb", "volblock", "volblocksize", "volmode", "volsize", "zoned",
 	},
 }
 
-// propertyName is what zfsprops(7) lets a property be called; a user property has a colon.
-var propertyName = regexp.MustCompile(`^[a-z0-9][a-z0-9:+._-]{0,255}$`)
-
 // checkProperties refuses properties of the layer, or of the store itself if there is
-// none, that are no property or pillar's. Everything else is passed to ZFS as it is.
+// none, that the storage node would refuse: recorded with a volume, they could not be mended.
 func checkProperties(at place, store *v1alpha1.ZFSBackend, layer *v1alpha1.ZFSOverrides) (bad Problems) {
 	if store == nil {
 		return nil
@@ -33,20 +31,29 @@ func checkProperties(at place, store *v1alpha1.ZFSBackend, layer *v1alpha1.ZFSOv
 	if layer != nil {
 		properties = layer.Properties
 	}
-	volumeType := v1alpha1.ZFSVolumeTypeZvol
-	replace(&volumeType, store.VolumeType)
+	check := zfs.CheckProperty
+	if store.VolumeType == v1alpha1.ZFSVolumeTypeDataset {
+		check = checkDatasetProperty
+	}
 	for _, name := range sorted(properties) {
 		value := properties[name]
-		switch at := at.in(name); {
-		case !propertyName.MatchString(name):
-			bad = append(bad, at.problem(value, "is no name of a ZFS property", "use lower-case letters, digits and : + . _ -"))
-		case slices.Contains(ownedByDriver[volumeType], name) || strings.HasPrefix(name, v1alpha1.DriverName):
-			bad = append(bad, at.problem(value, "is set by pillar", "remove it"))
-		case strings.ContainsFunc(value, control):
-			bad = append(bad, at.problem(value, "contains a control character", "remove it"))
+		if err := check(name, value); err != nil {
+			bad = append(bad, at.in(name).problem(value, why(err, storage.ErrInvalid), "correct or remove it"))
 		}
 	}
 	return bad
+}
+
+// checkDatasetProperty is zfs.CheckProperty for datasets, which have other owned properties
+// and whose reservations are the user's.
+func checkDatasetProperty(name, value string) error {
+	switch {
+	case slices.Contains(ownedByDriver[v1alpha1.ZFSVolumeTypeDataset], name):
+		return fmt.Errorf("%w: is set by pillar", storage.ErrInvalid)
+	case strings.HasSuffix(name, "reservation"):
+		return nil
+	}
+	return zfs.CheckProperty(name, value)
 }
 
 func control(r rune) bool { return r < ' ' || r == 0x7f }
