@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/ledger"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 	"github.com/pillar-csi/pillar/transport"
@@ -127,7 +126,7 @@ func checkLayout(store *v1alpha1.PillarStore) error {
 // the provisioner's metadata no claim layer applies, and the UID comes from the name.
 func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers) (*v1alpha1.ClaimRef, error) {
 	if w.PVCName == "" || w.PVCNamespace == "" {
-		if uid, ok := strings.CutPrefix(w.name, "pvc-"); ok && uid != "" {
+		if uid := ledger.ClaimUID(w.name); uid != "" {
 			return &v1alpha1.ClaimRef{UID: uid}, nil
 		}
 		return nil, nil
@@ -137,7 +136,7 @@ func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers)
 	if err := s.readKey(ctx, key, pvc, csiserve.FailedPrecondition, named("PersistentVolumeClaim", key.String(), settings.PVCNameKey)); err != nil {
 		return nil, err
 	}
-	if uid := claimUID(w.name); uid != "" && uid != string(pvc.UID) {
+	if uid := ledger.ClaimUID(w.name); uid != "" && uid != string(pvc.UID) {
 		return nil, csiserve.As(csiserve.FailedPrecondition, fmt.Errorf(
 			"volume %s is for the claim %s with UID %s, which is gone; the one of that name now has UID %s and gets a volume of its own", w.name, key, uid, pvc.UID))
 	}
@@ -149,16 +148,6 @@ func (s *Server) claim(ctx context.Context, w createRequest, l *settings.Layers)
 	}
 	l.VolumeDocs, l.Import = own.Documents, own.Import
 	return &v1alpha1.ClaimRef{UID: string(pvc.UID), Namespace: pvc.Namespace, Name: pvc.Name}, nil
-}
-
-// claimUID is the UID of the claim in a volume's name as the provisioner makes it,
-// pvc-<UID>; empty if the name is of another kind.
-func claimUID(name string) string {
-	uid, ok := strings.CutPrefix(name, "pvc-")
-	if _, err := uuid.Parse(uid); !ok || err != nil {
-		return ""
-	}
-	return uid
 }
 
 // unfit adds to what is wrong already that the protocol cannot serve the capabilities.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -174,7 +175,8 @@ func TestReaper_claimByUID(t *testing.T) {
 		want reconcile.Outcome
 	}{
 		"its claim is there": {"pvc-" + string(pvc.UID), reconcile.Kept},
-		"its claim is gone":  {"pvc-0b8c" + b.name, reconcile.Reaped},
+		"its claim is gone":  {"pvc-" + uuid.NewString(), reconcile.Reaped},
+		"no UID in the name": {"pvc-db-" + b.name, reconcile.Kept},
 		"nobody knows":       {b.name + "-by-hand", reconcile.Kept},
 	}
 	for name, test := range tests {

@@ -19,10 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
 // Keys of the Secret (api.md 2.4).
@@ -92,7 +92,7 @@ func Read(ctx context.Context, api client.Reader, namespace, name, method string
 	if name == "" {
 		return Credentials{}, &SecretError{Secret: label, Why: "has no name; set auth.secretRef.name"}
 	}
-	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+	if !settings.ObjectName(name) {
 		return Credentials{}, &SecretError{Secret: label, Why: "cannot exist: auth.secretRef.name is no name of an object; use lower-case letters, digits, - and ."}
 	}
 	secret := &corev1.Secret{}

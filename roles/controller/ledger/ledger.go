@@ -17,8 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -62,15 +64,6 @@ func (l *Ledger) Read(ctx context.Context, name string) (*v1alpha1.PillarVolumeS
 		return nil, fmt.Errorf("read volume state %s: %w", name, err)
 	}
 	return v, nil
-}
-
-// All answers every record, as the API server has them now.
-func (l *Ledger) All(ctx context.Context) ([]v1alpha1.PillarVolumeState, error) {
-	list := &v1alpha1.PillarVolumeStateList{}
-	if err := l.api.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("list volume states: %w", err)
-	}
-	return list.Items, nil
 }
 
 // page bounds one answer of the API server, in records.
@@ -261,6 +254,16 @@ func Phase(v *v1alpha1.PillarVolumeState) v1alpha1.Phase {
 	default:
 		return p
 	}
+}
+
+// ClaimUID is the UID of the claim in a volume's name as the provisioner makes it,
+// pvc-<UID>; empty if the name is of another kind.
+func ClaimUID(name string) string {
+	uid, ok := strings.CutPrefix(name, "pvc-")
+	if !ok || uuid.Validate(uid) != nil {
+		return ""
+	}
+	return uid
 }
 
 // sleep waits for d or answers the context's end.

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -96,17 +95,9 @@ var nodeMoved = predicate.Or[client.Object](predicate.LabelChangedPredicate{}, p
 })
 
 func (r *Agents) onNode(ctx context.Context, node client.Object) []string {
-	list := &v1alpha1.PillarAgentList{}
-	if err := r.cached.List(ctx, list); err != nil {
-		return nil
-	}
-	var names []string
-	for _, pa := range list.Items {
-		if pa.Spec.NodeRef != nil && pa.Spec.NodeRef.Name == node.GetName() {
-			names = append(names, pa.Name)
-		}
-	}
-	return names
+	return matching(ctx, r.kube, &v1alpha1.PillarAgentList{}, func(pa *v1alpha1.PillarAgent) bool {
+		return pa.Spec.NodeRef != nil && pa.Spec.NodeRef.Name == node.GetName()
+	})
 }
 
 // leaving answers the agent of a store or volume that is gone, if its deletion may have
@@ -352,9 +343,4 @@ func (r *Agents) unlabel(ctx context.Context, pa *v1alpha1.PillarAgent) error {
 		return client.IgnoreNotFound(err)
 	}
 	return r.label(ctx, node, "")
-}
-
-// connected tells whether the last check reached the agent.
-func connected(pa *v1alpha1.PillarAgent) bool {
-	return meta.IsStatusConditionTrue(pa.Status.Conditions, v1alpha1.AgentConnected)
 }

@@ -56,7 +56,17 @@ func (b *backlog) found(s standing) (failed string) {
 	return b.attempt.failed
 }
 
-// attempted notes what became of a complete request.
+// restored notes what became of a complete request, which speaks for every volume: what is
+// not written yet of an earlier one is out of date.
+func (b *backlog) restored(now time.Time, open bool, failed string, outcomes []outcome) {
+	b.attempted(now, open, failed)
+	if len(outcomes) > 0 {
+		b.told = nil
+	}
+	b.settled(now, outcomes)
+}
+
+// attempted notes whether a complete request opened the gate.
 func (b *backlog) attempted(now time.Time, open bool, failed string) {
 	if open {
 		b.gated, b.passed, b.attempt = false, now, attempt{opened: now}

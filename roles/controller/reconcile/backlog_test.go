@@ -42,6 +42,23 @@ func TestBacklog_take(t *testing.T) {
 	}
 }
 
+// TestBacklog_restored: of two complete requests the later one is written, however many
+// conditions of the earlier one still wait.
+func TestBacklog_restored(t *testing.T) {
+	b := newBacklog()
+	b.restored(after(0), false, "volume v: gone", []outcome{{named("v"), v1alpha1.ReasonReconcileFailed, "gone"}, {named("w"), v1alpha1.ReasonReconciled, ""}})
+	b.restored(after(1), true, "", []outcome{{named("v"), v1alpha1.ReasonReconciled, ""}, {named("w"), v1alpha1.ReasonReconciled, ""}})
+	for _, o := range b.told {
+		if o.reason != v1alpha1.ReasonReconciled {
+			t.Errorf("%s of the first request is still to be written", o.reason)
+		}
+	}
+	b.restored(after(2), false, "read records: timeout", nil)
+	if len(b.told) != 2 {
+		t.Errorf("%d outcomes after a request that said nothing, want the two before", len(b.told))
+	}
+}
+
 // TestBacklog_settled: what failed is sent again after 1 s, then ever later, up to 30 s;
 // a missing exportSpec waits for a human.
 func TestBacklog_settled(t *testing.T) {

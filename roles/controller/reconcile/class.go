@@ -45,17 +45,7 @@ func (r *classes) deleting(ctx context.Context, _ client.Object) []string {
 }
 
 func (r *classes) those(ctx context.Context, match func(*v1alpha1.PillarStorageClass) bool) []string {
-	list := &v1alpha1.PillarStorageClassList{}
-	if err := r.cached.List(ctx, list); err != nil {
-		return nil
-	}
-	var names []string
-	for i := range list.Items {
-		if match(&list.Items[i]) {
-			names = append(names, list.Items[i].Name)
-		}
-	}
-	return names
+	return matching(ctx, r.kube, &v1alpha1.PillarStorageClassList{}, match)
 }
 
 // Reconcile checks what the class names and keeps its StorageClass.

@@ -18,15 +18,10 @@ const (
 	eventByHand        = "DeletedByHand"
 )
 
-// tell makes an event about obj. action says what was done or looked at; related may be
-// nil.
-func (k kube) tell(obj, related client.Object, kind, reason, action, note string) {
+// tell makes an event about obj. action says what was done or looked at.
+func (k kube) tell(obj client.Object, kind, reason, action, note string) {
 	const limit = 1024 // bytes the API server takes
-	if related == nil {
-		k.events.Eventf(obj, nil, kind, reason, action, "%s", cut(note, limit))
-		return
-	}
-	k.events.Eventf(obj, related, kind, reason, action, "%s", cut(note, limit))
+	k.events.Eventf(obj, nil, kind, reason, action, "%s", cut(note, limit))
 }
 
 // changes are the conditions that are worth an event: those with a new status or reason.

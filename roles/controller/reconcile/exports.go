@@ -169,13 +169,15 @@ func (r *exports) restore(ctx context.Context, agent string, client *agentrpc.Cl
 	w, failed := r.complete(ctx, agent, client)
 	health, err := client.Health(ctx)
 	open := err == nil && !health.Gated // also after its hold time, without what failed (B-275)
-	if !open && failed == "" {
+	switch {
+	case open || failed != "":
+	case err != nil:
+		failed = "the agent applied the export list; whether it serves is not known: " + err.Error()
+	default:
 		failed = "the agent applied the export list, but waits on"
 	}
 	r.mu.Lock()
-	b := r.backlog(agent)
-	b.attempted(time.Now(), open, failed)
-	b.settled(time.Now(), w.outcomes)
+	r.backlog(agent).restored(time.Now(), open, failed, w.outcomes)
 	r.mu.Unlock()
 	r.kick(agent)
 }

@@ -20,7 +20,7 @@ func (r *Agents) connect(ctx context.Context, pa *v1alpha1.PillarAgent, s status
 	asked := time.Now()
 	object := fmt.Sprint(pa.UID, pa.Generation, pa.Status.ResolvedAddress)
 	client, health := r.health(ctx, pa, s)
-	if client == nil || !connected(pa) || !r.offers(ctx, pa, s, client) {
+	if client == nil || !isTrue(pa.Status.Conditions, v1alpha1.AgentConnected) || !r.offers(ctx, pa, s, client) {
 		s.unknown(v1alpha1.ExportsReady, v1alpha1.ReasonAgentNotConnected, "the agent's state cannot be read")
 		r.exports.learn(ctx, pa.Name, standing{why: "agent " + pa.Name + " is not connected", asked: asked, object: object})
 		return

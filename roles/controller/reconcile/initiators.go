@@ -75,7 +75,7 @@ func (r *initiators) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err) // a CSINode without its Node is on its way out
 	}
 	for _, d := range found {
-		r.tell(node, nil, corev1.EventTypeWarning, eventDuplicate, "Compare", fmt.Sprintf(
+		r.tell(node, corev1.EventTypeWarning, eventDuplicate, "Compare", fmt.Sprintf(
 			"node %q has the same %s %s as %s, so that no ACL can tell them apart and publishing with acl: true is refused; %s",
 			node.Name, d.name, d.value, quoted(d.nodes), d.fix))
 	}

@@ -8,8 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/pillar-csi/pillar/crds/v1alpha1"
 )
 
 // TestInitiators: two nodes with one host NQN or IQN are each warned about, and a third is
@@ -44,8 +42,9 @@ func TestInitiators(t *testing.T) {
 					t.Errorf("%s is told %q, want %s named", names[i], got, want)
 				}
 			}
-			if v := (duplicates(v1alpha1.KeyPrefix, nil)); v != nil {
-				t.Errorf("duplicates of an unknown node = %v", v)
+			bare := []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, {ObjectMeta: metav1.ObjectMeta{Name: "y"}}}
+			if v := duplicates("x", bare); v != nil {
+				t.Errorf("two nodes without an identity are duplicates: %v", v)
 			}
 		})
 	}

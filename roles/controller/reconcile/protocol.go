@@ -34,15 +34,7 @@ func (r *protocols) setup(mgr ctrl.Manager) error {
 
 // all names every protocol: a store that comes or goes changes who is reached.
 func (r *protocols) all(ctx context.Context, _ client.Object) []string {
-	list := &v1alpha1.PillarProtocolList{}
-	if err := r.cached.List(ctx, list); err != nil {
-		return nil
-	}
-	var names []string
-	for _, p := range list.Items {
-		names = append(names, p.Name)
-	}
-	return names
+	return matching(ctx, r.kube, &v1alpha1.PillarProtocolList{}, func(*v1alpha1.PillarProtocol) bool { return true })
 }
 
 // Reconcile counts who uses the protocol and looks whether its Secret can be used.

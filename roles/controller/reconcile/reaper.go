@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -25,8 +25,7 @@ import (
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
 )
 
-// Pacing of the reaper. The grace counts from a record's last change (block.md U-11): a
-// create that is still retried is not abandoned.
+// Pacing of the reaper. The grace counts from a record's last change (block.md U-11).
 const (
 	reapPeriod = time.Minute
 	reapGrace  = 10 * time.Minute
@@ -185,18 +184,14 @@ func claimOf(v *v1alpha1.PillarVolumeState) v1alpha1.ClaimRef {
 	if v.Spec.ClaimRef != nil {
 		return *v.Spec.ClaimRef
 	}
-	uid, _ := strings.CutPrefix(v.Name, "pvc-")
-	if uid == v.Name {
-		return v1alpha1.ClaimRef{}
-	}
-	return v1alpha1.ClaimRef{UID: uid}
+	return v1alpha1.ClaimRef{UID: ledger.ClaimUID(v.Name)}
 }
 
 // claimed tells whether the claim with exactly that UID exists, or may exist.
 func (r *Reaper) claimed(ctx context.Context, v *v1alpha1.PillarVolumeState) (bool, error) {
 	claim := claimOf(v)
 	switch {
-	case claim.UID == "":
+	case uuid.Validate(claim.UID) != nil: // no claim has such a UID, so nobody can tell
 		return true, nil
 	case claim.Name != "" && claim.Namespace != "":
 		pvc := &corev1.PersistentVolumeClaim{}

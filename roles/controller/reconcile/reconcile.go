@@ -21,6 +21,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -37,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -102,6 +105,10 @@ func (s status) set(kind string, value metav1.ConditionStatus, reason, message s
 	meta.SetStatusCondition(s.conditions, metav1.Condition{
 		Type: kind, Status: value, Reason: reason, Message: clip(message), ObservedGeneration: s.obj.GetGeneration(),
 	})
+	// Set twice, a condition that ends as it was has not moved.
+	if old := meta.FindStatusCondition(s.before, kind); old != nil && old.Status == value {
+		meta.FindStatusCondition(*s.conditions, kind).LastTransitionTime = old.LastTransitionTime
+	}
 }
 
 // clip cuts a condition's message at what the API server takes: a longer one, as of a
@@ -174,7 +181,7 @@ func (k kube) finish(ctx context.Context, s status, next time.Duration) (ctrl.Re
 		return result, client.IgnoreNotFound(err)
 	}
 	for _, c := range changes {
-		k.tell(s.obj, nil, eventType(c), c.Reason, c.Type, c.Message)
+		k.tell(s.obj, eventType(c), c.Reason, c.Type, c.Message)
 	}
 	return result, nil
 }
@@ -219,6 +226,22 @@ var removed = builder.WithPredicates(predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(event.UpdateEvent) bool { return false },
 })
+
+// matching answers the names of the cached objects of a list's kind that match, for a watch.
+func matching[T any](ctx context.Context, k kube, list client.ObjectList, match func(*T) bool) (names []string) {
+	if err := k.cached.List(ctx, list); err != nil {
+		log.FromContext(ctx).Error(err, "find who is concerned", "kind", fmt.Sprintf("%T", list))
+		return nil
+	}
+	// A list of ours has no items of another kind, and the loop cannot fail.
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		if item, ok := o.(any).(*T); ok && match(item) {
+			names = append(names, o.(client.Object).GetName())
+		}
+		return nil
+	})
+	return names
+}
 
 // mapTo makes a watch handler from a function that names the objects to look at again.
 func mapTo(names func(ctx context.Context, obj client.Object) []string) handler.EventHandler {

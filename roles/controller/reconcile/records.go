@@ -32,7 +32,7 @@ import (
 func (r *exports) changed(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	before, now := e.ObjectOld.(*v1alpha1.PillarVolumeState), e.ObjectNew.(*v1alpha1.PillarVolumeState)
 	if before.DeletionTimestamp.IsZero() && !now.DeletionTimestamp.IsZero() && !now.Status.Deleting {
-		r.tell(now, nil, corev1.EventTypeWarning, eventByHand, "Delete", "somebody deleted this record, which cannot be taken back: the volume goes on "+
+		r.tell(now, corev1.EventTypeWarning, eventByHand, "Delete", "somebody deleted this record, which cannot be taken back: the volume goes on "+
 			"serving and the record goes with its PersistentVolume; leave the finalizer, without it two machines may write the volume")
 	}
 	if !ledger.HasExport(now) || sameExport(before, now) {
@@ -269,7 +269,7 @@ func (r *exports) record(ctx context.Context, agent string, o outcome) {
 	case err == nil:
 		if askedAbout(s.before, o.reason) {
 			for _, c := range changes {
-				r.tell(v, nil, eventType(c), c.Reason, c.Type, c.Message)
+				r.tell(v, eventType(c), c.Reason, c.Type, c.Message)
 			}
 		}
 	case apierrors.IsNotFound(err):

@@ -88,6 +88,21 @@ func TestFinish_late(t *testing.T) {
 	}
 }
 
+// TestStatus_setTwice: a condition that is set twice and ends as it was has not moved, and
+// costs no write.
+func TestStatus_setTwice(t *testing.T) {
+	pa := &v1alpha1.PillarAgent{}
+	was := metav1.Condition{Type: v1alpha1.AgentConnected, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHealthCheckFailed,
+		Message: "refused", LastTransitionTime: metav1.NewTime(epoch)}
+	pa.Status.Conditions = []metav1.Condition{was}
+	s := begin(pa, &pa.Status.Conditions)
+	s.yes(was.Type, v1alpha1.ReasonDialed, "answers")
+	s.no(was.Type, was.Reason, was.Message)
+	if diff := cmp.Diff([]metav1.Condition{was}, pa.Status.Conditions); diff != "" {
+		t.Errorf("a condition that ends as it was (-want +got):\n%s", diff)
+	}
+}
+
 // TestStatus_changes: which new conditions become events.
 func TestStatus_changes(t *testing.T) {
 	type set struct{ kind, status, reason string }

@@ -151,7 +151,7 @@ func (r *classes) adjust(ctx context.Context, psc *v1alpha1.PillarStorageClass, 
 	if s.stood(v1alpha1.StorageClassCreated) {
 		reason = eventDriftReverted
 	}
-	r.tell(psc, nil, corev1.EventTypeNormal, reason, v1alpha1.StorageClassCreated,
+	r.tell(psc, corev1.EventTypeNormal, reason, v1alpha1.StorageClassCreated,
 		fmt.Sprintf("allowVolumeExpansion and mountOptions of StorageClass %s are as the PillarStorageClass says", want.Name))
 	return nil
 }
@@ -176,7 +176,7 @@ func (r *classes) recreate(ctx context.Context, psc *v1alpha1.PillarStorageClass
 	if err := r.delete(ctx, have); err != nil {
 		return false, err
 	}
-	r.tell(psc, nil, corev1.EventTypeNormal, eventRecreated, v1alpha1.StorageClassCreated, fmt.Sprintf(
+	r.tell(psc, corev1.EventTypeNormal, eventRecreated, v1alpha1.StorageClassCreated, fmt.Sprintf(
 		"StorageClass %s is made anew, because its %s cannot be changed; labels, annotations and allowedTopologies are kept", have.Name, strings.Join(fields, ", ")))
 	return r.create(ctx, psc, want, s)
 }
@@ -202,7 +202,7 @@ func (r *classes) create(ctx context.Context, psc *v1alpha1.PillarStorageClass, 
 		return false, fmt.Errorf("create StorageClass %s: %w", want.Name, err)
 	}
 	if saved == "" && s.stood(v1alpha1.StorageClassCreated) {
-		r.tell(psc, nil, corev1.EventTypeNormal, eventRecreated, v1alpha1.StorageClassCreated,
+		r.tell(psc, corev1.EventTypeNormal, eventRecreated, v1alpha1.StorageClassCreated,
 			fmt.Sprintf("StorageClass %s was deleted by somebody else and is made again; delete the PillarStorageClass to be rid of it", want.Name))
 	}
 	return true, r.annotate(ctx, psc, "", s)

@@ -168,7 +168,7 @@ func TestClasses_kept(t *testing.T) {
 
 // TestClasses_crash loses each write of a re-creation, once before and once after it
 // reached the API server; the next controller finishes, and what users put on the
-// StorageClass is still there. The cache of that controller may even be older.
+// StorageClass is still there.
 func TestClasses_crash(t *testing.T) {
 	for n := 1; n <= 5; n++ { // save, delete, create, forget, status
 		for _, done := range []bool{false, true} {
@@ -202,6 +202,26 @@ func TestClasses_crash(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestClasses_crash_stale: the successor of a controller that crashed after the deletion has
+// a cache from before the labels were saved; they are still there.
+func TestClasses_crash_stale(t *testing.T) {
+	b, r, psc := classBench(t, nil)
+	b.run(r)
+	sc := b.generated()
+	b.edit(sc, func() { sc.Labels = map[string]string{"team": "db"} })
+	b.edit(psc, func() { psc.Spec.StorageClass.ReclaimPolicy = "Retain" })
+	stale := psc.DeepCopy()
+	b.wire.crashAt(2, true) // saved and deleted
+	r.Reconcile(t.Context(), b.request())
+	b.wire.take()
+	protocol := &v1alpha1.PillarProtocol{}
+	b.get(protocol, psc.Spec.ProtocolRef)
+	r.generate(t.Context(), stale, protocol, begin(stale, &stale.Status.Conditions))
+	if now := b.generated(); now.UID == sc.UID || now.Labels["team"] != "db" {
+		t.Errorf("StorageClass = %+v, want a new one with its label", now)
 	}
 }
 

@@ -46,17 +46,7 @@ func (r *stores) deleting(ctx context.Context, _ client.Object) []string {
 }
 
 func (r *stores) those(ctx context.Context, match func(*v1alpha1.PillarStore) bool) []string {
-	list := &v1alpha1.PillarStoreList{}
-	if err := r.cached.List(ctx, list); err != nil {
-		return nil
-	}
-	var names []string
-	for i := range list.Items {
-		if match(&list.Items[i]) {
-			names = append(names, list.Items[i].Name)
-		}
-	}
-	return names
+	return matching(ctx, r.kube, &v1alpha1.PillarStoreList{}, match)
 }
 
 // Reconcile copies what the store's agent says about its pool.

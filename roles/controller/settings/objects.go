@@ -74,12 +74,3 @@ func CheckStore(store v1alpha1.PillarStoreSpec) Problems {
 	}
 	return append(bad, checkProperties(spec.in("backend.zfs.properties."), store.Backend.ZFS, nil)...)
 }
-
-// CheckProtocol answers everything wrong with a protocol, with paths from "spec".
-func CheckProtocol(protocol v1alpha1.PillarProtocolSpec) Problems {
-	i := protocol.Protocol.ISCSI
-	if i == nil || i.Auth == nil || i.Auth.SecretRef == nil {
-		return nil
-	}
-	return objectName(place{path: "spec.protocol.iscsi.auth.secretRef.name"}, i.Auth.SecretRef.Name)
-}

@@ -47,13 +47,3 @@ func TestCheckStore(t *testing.T) {
 	wantProblems(t, CheckStore(store), `spec.backend.lvm.volumeGroup VG name "..": want A-Z a-z 0-9 + _ . - and no - first (got ..)`,
 		`spec.backend.lvm.thinPool LV name "tp_tdata": LVM reserves names that contain "_tdata" (got tp_tdata)`)
 }
-
-func TestCheckProtocol(t *testing.T) {
-	named := func(secret string) v1alpha1.PillarProtocolSpec {
-		return v1alpha1.PillarProtocolSpec{Protocol: v1alpha1.Protocol{ISCSI: &v1alpha1.ISCSI{Auth: &v1alpha1.ISCSIAuth{SecretRef: &v1alpha1.SecretRef{Name: secret}}}}}
-	}
-	wantProblems(t, CheckProtocol(named("chap")))
-	wantProblems(t, CheckProtocol(lvmOverNVMe().Protocol))
-	wantProblems(t, CheckProtocol(named("../../../nodes/foo")),
-		"spec.protocol.iscsi.auth.secretRef.name is no name of a Kubernetes object (got ../../../nodes/foo)")
-}

@@ -38,7 +38,7 @@ func checkProperties(at place, store *v1alpha1.ZFSBackend, layer *v1alpha1.ZFSOv
 	for _, name := range sorted(properties) {
 		value := properties[name]
 		if err := check(name, value); err != nil {
-			bad = append(bad, at.in(name).problem(value, why(err, storage.ErrInvalid), "correct or remove it"))
+			bad = append(bad, at.in(name).problem(value, why(err, storage.ErrInvalid), "remove it"))
 		}
 	}
 	return bad

@@ -81,10 +81,10 @@ type checks struct {
 	namespace string // of CHAP Secrets
 }
 
-// find reads a cluster-wide object an object names. An absent one is a warning: objects may
+// find reads an object that another names. An absent one is a warning: objects may
 // be applied in any order.
 func (c checks) find(ctx context.Context, f *findings, kind, namespace, name, consequence string, obj client.Object) (bool, error) {
-	if !settings.ObjectName(name) { // a check of the spec says so
+	if !settings.ObjectName(name) { // the schema or a condition says so
 		return false, nil
 	}
 	err := c.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
@@ -126,7 +126,6 @@ func (c checks) protocol(ctx context.Context, _, p *v1alpha1.PillarProtocol) (f 
 	if n := p.Spec.Protocol.NVMeOFTCP; n != nil && n.ReconnectDelay != nil && *n.ReconnectDelay == 0 {
 		f.warn("spec.protocol.nvmeofTcp.reconnectDelay is 0, which the kernel refuses: pods with new volumes will not start; use at least 1")
 	}
-	f.add(settings.CheckProtocol(p.Spec))
 	f.later(settings.NotYet(v1alpha1.Resolved{Protocol: p.Spec.Protocol}))
 	i := p.Spec.Protocol.ISCSI
 	if i == nil || i.Auth == nil || i.Auth.SecretRef == nil || i.Auth.Method == v1alpha1.AuthNone {
