@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,7 +53,7 @@ func TestNever(t *testing.T) {
 	}
 }
 
-// volumeNamed is a volume with exactly that name; "pvc-" and no more would be its claim's UID.
+// volumeNamed is a volume with exactly that name; what follows "pvc-" is its claim's UID.
 func (b *bench) volumeNamed(name string) lived {
 	v := b.lived("")
 	v.create.Name, v.id = name, v.id[:strings.LastIndex(v.id, "/")+1]+name
@@ -101,7 +102,7 @@ func neverOneTarget(b *bench, _ *witness, _ lived) {
 
 // neverEarlySuccess loses the last write of create, or only its answer.
 func neverEarlySuccess(b *bench, w *witness, _ lived) {
-	v, writes := b.volumeNamed("pvc-"+b.name), 0
+	v, writes := b.volumeNamed("pvc-"+uuid.NewString()), 0
 	cut := b.rival(func(req *http.Request) error {
 		if req.Method == http.MethodPut {
 			writes++
@@ -312,7 +313,7 @@ func neverHalfDeleted(b *bench, w *witness, v lived) {
 
 // neverForeign finds somebody else's volume under the name, of the same size and another.
 func neverForeign(b *bench, w *witness, _ lived) {
-	v := b.volumeNamed("pvc-" + b.name)
+	v := b.volumeNamed("pvc-" + uuid.NewString())
 	for _, bytes := range []int64{1 << 30, 5 << 20} {
 		b.agent.set(func(a *fakeAgent) { a.volumes["vg0/"+v.create.Name] = bytes })
 		for range 2 {
