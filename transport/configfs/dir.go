@@ -45,7 +45,7 @@ type Dir struct {
 }
 
 // New answers the configfs mounted at sys/kernel/config below root.
-func New(root host.Root) Dir { return On(kernel(root.Path("sys/kernel/config"))) }
+func New(root host.Root) Dir { return On(Kernel(root)) }
 
 // On answers the root directory of f.
 func On(f FS) Dir { return Dir{fs: f, name: "."} }

@@ -13,6 +13,9 @@ import (
 // kernel is the real configfs; its value is the mount point.
 type kernel string
 
+// Kernel answers the configfs mounted at sys/kernel/config below root.
+func Kernel(root host.Root) FS { return kernel(root.Path("sys/kernel/config")) }
+
 func (k kernel) path(name string) string { return filepath.Join(string(k), name) }
 
 func (k kernel) Mkdir(name string) error { return os.Mkdir(k.path(name), 0o755) }

@@ -16,6 +16,6 @@ func TestKernel_Rules(t *testing.T) {
 	}
 	device := hosttest.Disk(t, 0)
 	configfstest.Rules(t, func(*testing.T) configfstest.System {
-		return configfstest.System{Dir: configfs.New(""), Device: device}
+		return configfstest.System{FS: configfs.Kernel(""), Device: device}
 	})
 }

@@ -101,6 +101,8 @@ func (k *Kernel) Rmdir(name string) error {
 	switch {
 	case n == nil:
 		return fail("rmdir", name, syscall.ENOENT)
+	case !n.dir:
+		return fail("rmdir", name, syscall.ENOTDIR)
 	case !n.object:
 		return fail("rmdir", name, syscall.EPERM)
 	case n.links > 0:
@@ -162,6 +164,8 @@ func (k *Kernel) Unlink(name string) error {
 	switch {
 	case n == nil:
 		return fail("unlink", name, syscall.ENOENT)
+	case n.dir:
+		return fail("unlink", name, syscall.EISDIR)
 	case n.target == "":
 		return fail("unlink", name, syscall.EPERM)
 	}
@@ -181,6 +185,8 @@ func (k *Kernel) ReadFile(name string) ([]byte, error) {
 	switch {
 	case n == nil:
 		return nil, fail("open", name, syscall.ENOENT)
+	case n.dir:
+		return nil, fail("read", name, syscall.EISDIR)
 	case path.Base(name) == "revalidate_size":
 		return nil, fail("open", name, syscall.EACCES)
 	}
@@ -192,8 +198,11 @@ func (k *Kernel) WriteFile(name string, data []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := k.nodes[name]
-	if n == nil {
+	switch {
+	case n == nil:
 		return fail("open", name, syscall.ENOENT)
+	case n.dir:
+		return fail("open", name, syscall.EISDIR)
 	}
 	value := strings.TrimSuffix(string(data), "\n")
 	shown, errno := k.store(name, value)
@@ -211,8 +220,11 @@ func (k *Kernel) WriteFile(name string, data []byte) error {
 func (k *Kernel) ReadDir(name string) ([]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.nodes[name] == nil {
+	switch n := k.nodes[name]; {
+	case n == nil:
 		return nil, fail("open", name, syscall.ENOENT)
+	case !n.dir:
+		return nil, fail("open", name, syscall.ENOTDIR)
 	}
 	var names []string
 	for n := range maps.Keys(k.nodes) {
