@@ -20,8 +20,8 @@ import (
 
 // How long one call may take (block.md U-49): a create zeroes and verifies a device. A
 // reconcile gets more for each item, for after a reboot every volume is activated in it: a
-// request that is cut off opens no gate, however often it is repeated. An agent gives a
-// volume that hangs 3 s and goes on; more than that per item, and its answer arrives.
+// request that is cut off opens no gate, however often it is repeated. What hangs costs an
+// agent seconds once a pool, not for each item, so its answer arrives.
 const (
 	createDeadline = 60 * time.Second
 	callDeadline   = 30 * time.Second

@@ -23,12 +23,12 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// How long an export waits for its device (block.md U-19), and how long a port stays
-// closed for the sake of volumes that cannot be restored (U-50): hosts give a volume up
-// after their own, longer, timeout. leastWait is enough for one volume that does not hang.
+// How long an export waits for its device (block.md U-19), how long one step of one volume
+// may take, and how long a port stays closed for the sake of volumes that cannot be restored
+// (U-50): hosts give a volume up after their own, longer, timeout.
 const (
 	deviceWait = 10 * time.Second
-	leastWait  = 3 * time.Second
+	stepWait   = 10 * time.Second
 	portHold   = 60 * time.Second
 )
 
@@ -143,21 +143,21 @@ func (g *Gate) Resync(ctx context.Context, items []agentrpc.Item) ([]agentrpc.It
 	if err := g.Check(); err != nil {
 		return nil, err
 	}
-	var results []agentrpc.ItemResult
-	until := g.now().Add(deviceWait)
+	var entries []*entry
 	for _, it := range items {
-		ctx, cancel := g.share(ctx, until)
-		_, err := g.Export(ctx, it)
-		cancel()
-		results = append(results, agentrpc.ItemResult{Volume: it.Export.Volume, Err: err})
+		e := newEntry(it)
+		e.err = g.route(ctx, e)
+		entries = append(entries, e)
 	}
-	return results, ctx.Err()
-}
-
-// share gives one of many items its time: what is left until the given moment, and never
-// less than leastWait. Volumes that hang thus leave some of the request to the others.
-func (g *Gate) share(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(until.Sub(g.now()), leastWait))
+	until := g.now().Add(deviceWait)
+	g.phase(ctx, entries, func(ctx context.Context, e *entry) error {
+		if err := g.findDevice(ctx, e, until); err != nil {
+			return err
+		}
+		_, err := e.target.Export(ctx, e.want, g.hold)
+		return err
+	})
+	return results(entries), ctx.Err()
 }
 
 // entry is an item on its way through the phases. err takes it out of the later ones.

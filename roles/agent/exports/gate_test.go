@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ import (
 // told to do.
 type node struct {
 	t       *testing.T
+	mu      sync.Mutex // of linked and trace: pools are restored at the same time
 	clock   time.Time
 	fail    map[string]error // by volume: finding its device
 	held    map[string]bool  // by device
@@ -32,6 +34,7 @@ type node struct {
 	advance func(volume string)      // called after a volume was prepared
 	absent  error                    // of the kernel's target
 	hang    map[string]chan struct{} // Prepare of a volume waits for it
+	stuck   map[string]chan struct{} // finding the device of a volume waits for it, or of a pool
 	store   *fencing.Store
 	gate    *exports.Gate
 }
@@ -65,6 +68,11 @@ func (n *node) Device(_ context.Context, b storage.BackendType, id storage.Volum
 	if limit := n.clock.Add(10 * time.Second); !until.Equal(limit) {
 		n.t.Errorf("Device(%s) may wait until %v, want %v", id, until, limit)
 	}
+	for _, name := range []string{id.Pool, id.String()} {
+		if let, ok := n.stuck[name]; ok {
+			<-let
+		}
+	}
 	if err := n.fail[id.String()]; err != nil {
 		return "", err
 	}
@@ -94,7 +102,7 @@ func (n *node) Prepare(_ context.Context, e transport.Export, hold transport.Hol
 	if e.MaxDataTransferSize != nil {
 		line += fmt.Sprintf(" mdts=%d", *e.MaxDataTransferSize)
 	}
-	n.trace = append(n.trace, line)
+	n.note(line)
 	if n.advance != nil {
 		n.advance(e.Volume)
 	}
@@ -102,7 +110,9 @@ func (n *node) Prepare(_ context.Context, e transport.Export, hold transport.Hol
 }
 
 func (n *node) Link(_ context.Context, e transport.Export) (transport.Target, error) {
-	n.trace = append(n.trace, "link "+e.Volume)
+	n.note("link " + e.Volume)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.linked[e.Volume] = e.Portal
 	return transport.Target{ID: e.Volume, Portal: e.Portal}, nil
 }
@@ -115,8 +125,14 @@ func (n *node) Export(ctx context.Context, e transport.Export, hold transport.Ho
 }
 
 func (n *node) Allow(_ context.Context, volume, device, initiator string) error {
-	n.trace = append(n.trace, strings.Join([]string{"allow", volume, device, initiator}, " "))
+	n.note(strings.Join([]string{"allow", volume, device, initiator}, " "))
 	return nil
+}
+
+func (n *node) note(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.trace = append(n.trace, line)
 }
 
 func (n *node) ID(volume string) (string, error) {

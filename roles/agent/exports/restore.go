@@ -99,20 +99,6 @@ func rank(e *entry) int {
 	return r
 }
 
-// phase runs one step for every entry that got this far, each under its own fence and
-// lock: a revoke that comes between two phases wins by its higher generation.
-func (g *Gate) phase(ctx context.Context, entries []*entry, step func(context.Context, *entry) error) {
-	until := g.now().Add(deviceWait)
-	for _, e := range entries {
-		if e.err != nil {
-			continue
-		}
-		ctx, cancel := g.share(ctx, until)
-		e.err = g.fence.Do(ctx, e.Export.Volume, e.Token, grant, func(ctx context.Context) error { return step(ctx, e) })
-		cancel()
-	}
-}
-
 // port is a listener shared by volumes.
 type port struct {
 	kind   transport.Kind
