@@ -33,11 +33,12 @@ func TestMain(m *testing.M) {
 // samples under names of its own.
 type bench struct {
 	*Server
-	t     *testing.T
-	cfg   *rest.Config
-	api   client.Client
-	agent *fakeAgent
-	name  string // of agent, store, protocol and class
+	t      *testing.T
+	cfg    *rest.Config
+	api    client.Client
+	agent  *fakeAgent
+	chance *chance
+	name   string // of agent, store, protocol and class
 
 	volume  string // what a row of a code table is about
 	spoiled bool   // an object of the samples is not what it was
@@ -56,7 +57,7 @@ func newBench(t *testing.T) *bench {
 	}
 	pool := &agents.Pool{}
 	t.Cleanup(func() { pool.Close() })
-	b := &bench{t: t, cfg: cfg, api: api, agent: startFakeAgent(t), name: fmt.Sprintf("b%d", nextBench())}
+	b := &bench{t: t, cfg: cfg, api: api, agent: startFakeAgent(t), chance: newChance(t), name: fmt.Sprintf("b%d", nextBench())}
 	b.Server = NewServer(api, "default", pool, func(string) {}, zap.NewNop())
 	b.samples()
 	return b

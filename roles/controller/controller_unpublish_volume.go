@@ -78,7 +78,7 @@ func (s *Server) unpublish(ctx context.Context, v *v1alpha1.PillarVolumeState, n
 		return err
 	}
 	if err := a.deny(ctx, v, record); err != nil {
-		return s.unended(ctx, v, unpublishing, err)
+		return s.stopped(ctx, v, unpublishing, err)
 	}
 	attempt := v.Status.PublicationGeneration
 	_, err = s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {

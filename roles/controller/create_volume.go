@@ -51,26 +51,29 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 // record answers the volume's record, written now if this is the first attempt.
 func (s *Server) record(ctx context.Context, w createRequest) (*v1alpha1.PillarVolumeState, error) {
 	v, err := s.ledger.Read(ctx, w.name)
-	first := errors.Is(err, storage.ErrNotFound)
-	switch {
-	case first:
-		v, err = s.plan(ctx, w)
-	case err == nil:
-		err = unfit(w.bad, transport.Kind(v.Spec.ProtocolType), w.caps)
+	if errors.Is(err, storage.ErrNotFound) {
+		v, err = s.first(ctx, w)
+		if !errors.Is(err, storage.ErrConflict) {
+			return v, err
+		}
+		v, err = s.ledger.Read(ctx, w.name) // the other of two first attempts was faster
 	}
 	if err != nil {
 		return nil, err
 	}
-	if first {
-		v, err = s.reserve(ctx, v)
-	}
-	if errors.Is(err, storage.ErrConflict) { // the other of two first attempts was faster
-		v, err = s.ledger.Read(ctx, w.name)
-	}
-	if err != nil {
+	if err := unfit(w.bad, transport.Kind(v.Spec.ProtocolType), w.caps); err != nil {
 		return nil, err
 	}
 	return v, s.sameClaim(ctx, w, v)
+}
+
+// first makes the record, or answers storage.ErrConflict if there is one by now.
+func (s *Server) first(ctx context.Context, w createRequest) (*v1alpha1.PillarVolumeState, error) {
+	v, err := s.plan(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return s.reserve(ctx, v)
 }
 
 // converge takes the volume to Ready from whatever phase it is in (block.md B-84). Each

@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"errors"
+	"net/http"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -70,13 +72,34 @@ func TestServer_CreateVolume_says(t *testing.T) {
 	}
 }
 
+// TestServer_CreateVolume_reads: what a first attempt was planned with is not read again.
+func TestServer_CreateVolume_reads(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	reads := map[string]int{}
+	counting := b.rival(func(req *http.Request) error {
+		if req.Method == http.MethodGet {
+			reads[path.Base(req.URL.Path)]++
+		}
+		return nil
+	})
+	req := b.createRequest("pvc-o")
+	forClaim(req, b.claim("claim-"+b.name, nil).Name)
+	if _, err := counting.CreateVolume(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if n := reads["claim-"+b.name]; n != 1 {
+		t.Errorf("the claim was read %d times, want once; all reads: %v", n, reads)
+	}
+}
+
 func TestNote_cuts(t *testing.T) {
 	v := &v1alpha1.PillarVolumeState{}
 	long := strings.Repeat("ä", longest)
 	if !note(v, "CreateVolume", "Internal", long) || note(v, "CreateVolume", "Internal", long) {
 		t.Error("note: want a change once")
 	}
-	if got := v.Status.PartialFailure.Message; len(got) > longest+4 || !strings.HasSuffix(got, "ä ...") {
+	if got := v.Status.PartialFailure.Message; len(got) > longest || !strings.HasSuffix(got, "ä...") {
 		t.Errorf("message of %d bytes ends in %q", len(got), got[len(got)-6:])
 	}
 }

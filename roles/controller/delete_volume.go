@@ -54,7 +54,7 @@ func (s *Server) remove(ctx context.Context, v *v1alpha1.PillarVolumeState, begi
 			return err
 		}
 		if err := a.destroy(ctx, v); err != nil {
-			return s.unended(ctx, v, "DeleteVolume", err)
+			return s.stopped(ctx, v, "DeleteVolume", err)
 		}
 	}
 	return s.ledger.Remove(ctx, v)

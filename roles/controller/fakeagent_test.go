@@ -125,15 +125,26 @@ func (a *fakeAgent) GetCapabilities(context.Context, *agentpb.GetCapabilitiesReq
 	return &agentpb.GetCapabilitiesResponse{
 		Backends: []string{"lvm-lv"}, Protocols: []string{"nvmeof-tcp"},
 		Pools: []*agentpb.DiscoveredPool{agentrpc.Pool(storage.Pool{
-			Name: "vg0", Type: "lvm", Capacity: storage.Capacity{Total: 10 << 30, Available: 8 << 30},
+			Name: "vg0", Type: "lvm", Capacity: pools["vg0"],
 		})},
 	}, nil
 }
 
-func (a *fakeAgent) GetCapacity(context.Context, *agentpb.GetCapacityRequest) (*agentpb.GetCapacityResponse, error) {
+// pools are what it has; GetCapabilities shows the first alone.
+var pools = map[string]storage.Capacity{
+	"vg0": {Total: 10 << 30, Available: 8 << 30},
+	"vg1": {Total: 4 << 30, Available: 3 << 30},
+}
+
+func (a *fakeAgent) GetCapacity(_ context.Context, r *agentpb.GetCapacityRequest) (*agentpb.GetCapacityResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &agentpb.GetCapacityResponse{TotalBytes: 10 << 30, AvailableBytes: 8 << 30}, agentrpc.Status(a.fail["GetCapacity"])
+	c, ok := pools[r.Pool]
+	err := a.fail["GetCapacity"]
+	if err == nil && (!ok || r.Backend != string(storage.LVMLV)) {
+		err = fmt.Errorf("%s pool %s: %w", r.Backend, r.Pool, storage.ErrNotFound)
+	}
+	return &agentpb.GetCapacityResponse{TotalBytes: c.Total, AvailableBytes: c.Available}, agentrpc.Status(err)
 }
 
 func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeRequest) (*agentpb.CreateVolumeResponse, error) {
@@ -230,7 +241,10 @@ func (a *fakeAgent) AllowInitiator(ctx context.Context, r *agentpb.AllowInitiato
 
 func (a *fakeAgent) DenyInitiator(ctx context.Context, r *agentpb.DenyInitiatorRequest) (*agentpb.DenyInitiatorResponse, error) {
 	err := a.do(ctx, "DenyInitiator", r.VolumeId, r.Token, fencing.Op{Class: fencing.Revoke}, false, func() error {
-		e := a.exports[r.VolumeId]
+		e, ok := a.exports[r.VolumeId]
+		if !ok {
+			return nil // nobody is admitted
+		}
 		e.Initiators = slices.DeleteFunc(slices.Clone(e.Initiators), func(id string) bool { return id == r.InitiatorId })
 		a.exports[r.VolumeId] = e
 		return nil

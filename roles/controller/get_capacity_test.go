@@ -11,7 +11,6 @@ import (
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/csiserve"
-	"github.com/pillar-csi/pillar/storage"
 )
 
 func (b *bench) capacity(params map[string]string, caps ...*csi.VolumeCapability) (int64, error) {
@@ -59,9 +58,18 @@ func TestCodes_GetCapacity(t *testing.T) {
 		"B-127 agent gone":  {own((*bench).withoutAgent), csiserve.FailedPrecondition, "PillarAgent"},
 		"B-127 no address":  {own(func(b *bench) { b.address("") }), csiserve.Unavailable, "no resolved address"},
 		"B-127 unreachable": {own(func(b *bench) { b.failing("GetCapacity", agentrpc.ErrUnavailable) }), csiserve.Unavailable, "read capacity of pool vg0"},
-		"pool unknown":      {own(func(b *bench) { b.failing("GetCapacity", storage.ErrNotFound) }), csiserve.NotFound, "read capacity"},
+		"pool unknown":      {ofUnknownPool, csiserve.NotFound, "read capacity of pool vg9"},
 		"an odd tool":       {own(func(b *bench) { b.failing("GetCapacity", errors.New("vgs: odd")) }), csiserve.Internal, "vgs: odd"},
 	})
+}
+
+// ofUnknownPool asks for a store whose pool the agent does not have.
+func ofUnknownPool(b *bench) error {
+	b.create(&v1alpha1.PillarStore{ObjectMeta: metav1.ObjectMeta{Name: b.name + "-vg9"}, Spec: v1alpha1.PillarStoreSpec{
+		AgentRef: b.name, Backend: v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg9"}},
+	}})
+	_, err := b.capacity(map[string]string{v1alpha1.StoreRefKey: b.name + "-vg9", v1alpha1.ProtocolRefKey: b.name})
+	return err
 }
 
 // TestServer_GetCapacity_all is U-10: Ready block stores, each pool once.
@@ -79,11 +87,20 @@ func TestServer_GetCapacity_all(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready("-1", vg0)
-	ready("-2", v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg0", ThinPool: "t"}}) // the same pool
-	ready("-3", v1alpha1.Backend{ZFS: &v1alpha1.ZFSBackend{Pool: "tank", VolumeType: v1alpha1.ZFSVolumeTypeDataset}})
-	if got, err := b.capacity(nil); err != nil || got-before != 8<<30 {
-		t.Errorf("GetCapacity() = %d more, %v, want 8 GiB", got-before, err)
+	for _, row := range []struct {
+		store   string
+		backend v1alpha1.Backend
+		want    int64 // GiB more than before
+	}{
+		{"-1", vg0, 8},
+		{"-2", v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg0", ThinPool: "t"}}, 8}, // the same pool
+		{"-3", v1alpha1.Backend{ZFS: &v1alpha1.ZFSBackend{Pool: "tank", VolumeType: v1alpha1.ZFSVolumeTypeDataset}}, 8},
+		{"-4", v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{VolumeGroup: "vg1"}}, 8 + 3},
+	} {
+		ready(row.store, row.backend)
+		if got, err := b.capacity(nil); err != nil || got-before != row.want<<30 {
+			t.Errorf("GetCapacity() with store %s = %d more, %v, want %d GiB", row.store, got-before, err, row.want)
+		}
 	}
 	b.failing("GetCapacity", agentrpc.ErrUnavailable)
 	if _, err := b.capacity(nil); csiserve.CodeOf(err) != csiserve.Unavailable {

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 )
 
@@ -21,15 +21,15 @@ const noteWait = 5 * time.Second
 // longest is how much of an agent's words a record keeps, in bytes.
 const longest = 1024
 
-// stopped writes into the record where its creation stopped and why, for whoever looks at
-// it, and answers why. The write takes no generation, since it changes nothing the agent is
-// asked for (block.md B-53), and is left out while the same failure repeats.
+// stopped writes into the record why an operation that makes or ends something goes no
+// further, for whoever looks at it, and answers why. The write takes no generation, since it
+// changes nothing the agent is asked for (block.md B-53), and is left out while the same
+// failure repeats.
 func (s *Server) stopped(ctx context.Context, v *v1alpha1.PillarVolumeState, operation string, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWait)
 	defer cancel()
-	attempt := v.Status.PublicationGeneration
 	_, err := s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
-		if sameAttempt(now, attempt) != nil || ledger.Phase(now) != ledger.Phase(v) {
+		if now.Status.PublicationGeneration != v.Status.PublicationGeneration || ledger.Phase(now) != ledger.Phase(v) {
 			return false, nil // the record is about something newer
 		}
 		return note(now, operation, csiserve.CodeOf(why).String(), why.Error()), nil
@@ -40,49 +40,21 @@ func (s *Server) stopped(ctx context.Context, v *v1alpha1.PillarVolumeState, ope
 	return why
 }
 
-// unended writes into the record why an operation that ends something failed, and answers
-// why. Such a record looks healthy otherwise: its phase stays. Like stopped it takes no
-// generation and does not repeat itself.
-func (s *Server) unended(ctx context.Context, v *v1alpha1.PillarVolumeState, operation string, why error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWait)
-	defer cancel()
-	_, err := s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
-		if now.Status.PublicationGeneration != v.Status.PublicationGeneration {
-			return false, nil // another operation went on
-		}
-		return unready(now, operation, clip(why.Error())), nil
-	})
-	if err != nil {
-		return fmt.Errorf("%w (and its record could not be written: %v)", why, err)
-	}
-	return why
-}
-
-// unready sets Ready=False and tells whether that is news.
-func unready(v *v1alpha1.PillarVolumeState, operation, message string) bool {
-	return meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{
+// note sets Ready=False, and partialFailure in the phases that have one, and tells whether
+// that is news. One of a volume that ends stays: it says how far its creation came.
+func note(v *v1alpha1.PillarVolumeState, operation, reason, message string) bool {
+	message = settings.Clip(message, longest)
+	news := meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: operation + "Failed", Message: message, ObservedGeneration: v.Generation,
 	})
-}
-
-func clip(message string) string {
-	if len(message) <= longest {
-		return message
-	}
-	return strings.ToValidUTF8(message[:longest], "") + " ..."
-}
-
-// note tells whether it changed the record.
-func note(v *v1alpha1.PillarVolumeState, operation, reason, message string) bool {
-	message = clip(message)
-	old := v.Status.PartialFailure
-	if old != nil && old.FailedOperation == operation && old.Reason == reason && old.Message == message {
-		return false
+	phase, old := ledger.Phase(v), v.Status.PartialFailure
+	if phase == v1alpha1.PhaseReady || v.Status.Deleting ||
+		old != nil && old.FailedOperation == operation && old.Reason == reason && old.Message == message {
+		return news
 	}
 	v.Status.PartialFailure = &v1alpha1.PartialFailure{
 		FailedOperation: operation, FailedAt: metav1.NewTime(time.Now()), Reason: reason, Message: message,
-		BackendCreated: ledger.Phase(v) == v1alpha1.PhaseCreatePartial,
+		BackendCreated: phase == v1alpha1.PhaseCreatePartial,
 	}
-	unready(v, operation, message)
 	return true
 }

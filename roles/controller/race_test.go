@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -155,7 +154,7 @@ func TestRace(t *testing.T) {
 			b := newBench(t)
 			w := b.watch()
 			w.pause = 4 * time.Millisecond
-			rival := b.rival(func(*http.Request) error { time.Sleep(rand.N(4 * time.Millisecond)); return nil })
+			rival := b.rival(func(*http.Request) error { b.chance.pause(4 * time.Millisecond); return nil })
 			for n := range rounds {
 				v := b.lived("pvc-" + string(rune('a'+n)))
 				stop := b.resync(v)
@@ -217,7 +216,7 @@ func (b *bench) resync(v lived) (stop func()) {
 	running.Go(func() {
 		for ctx := b.t.Context(); !over.Load(); {
 			if item, ok := b.desired(ctx, v); ok {
-				time.Sleep(rand.N(8 * time.Millisecond))
+				b.chance.pause(8 * time.Millisecond)
 				agent.Reconcile(ctx, false, []agentrpc.Item{item})
 			}
 			time.Sleep(2 * time.Millisecond)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -120,9 +119,7 @@ func (w *witness) see(ctx context.Context, msg any, info *grpc.UnaryServerInfo, 
 	lost := w.lose != nil && w.lose(rpc)
 	pause := w.pause
 	w.mu.Unlock()
-	if pause > 0 {
-		time.Sleep(rand.N(pause))
-	}
+	w.b.chance.pause(pause)
 	if lost {
 		return nil, agentrpc.Status(fmt.Errorf("the request is on its way: %w", agentrpc.ErrUnavailable))
 	}
@@ -149,7 +146,7 @@ func (w *witness) redeliver(when string) {
 	w.mu.Lock()
 	old := slices.Clone(w.requests)
 	w.mu.Unlock()
-	rand.Shuffle(len(old), func(i, j int) { old[i], old[j] = old[j], old[i] })
+	w.b.chance.shuffle(len(old), func(i, j int) { old[i], old[j] = old[j], old[i] })
 	before := w.b.agent.picture()
 	for _, r := range old {
 		r.deliver()

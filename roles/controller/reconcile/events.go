@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
 // Reasons of events that are no condition's.
@@ -21,7 +22,7 @@ const (
 // tell makes an event about obj. action says what was done or looked at.
 func (k kube) tell(obj client.Object, kind, reason, action, note string) {
 	const limit = 1024 // bytes the API server takes
-	k.events.Eventf(obj, nil, kind, reason, action, "%s", cut(note, limit))
+	k.events.Eventf(obj, nil, kind, reason, action, "%s", settings.Clip(note, limit))
 }
 
 // changes are the conditions that are worth an event: those with a new status or reason.

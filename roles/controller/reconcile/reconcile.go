@@ -23,7 +23,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -45,6 +44,7 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/agents"
+	"github.com/pillar-csi/pillar/roles/controller/settings"
 )
 
 // Pacing (api.md 2).
@@ -113,16 +113,7 @@ func (s status) set(kind string, value metav1.ConditionStatus, reason, message s
 
 // clip cuts a condition's message at what the API server takes: a longer one, as of a
 // deletion that many volumes block, would cost the whole status.
-func clip(message string) string { return cut(message, 32768) }
-
-// cut shortens text to at most limit bytes and says so.
-func cut(text string, limit int) string {
-	const more = " ..."
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-len(more)], "") + more
-}
+func clip(message string) string { return settings.Clip(message, 32768) }
 
 func (s status) yes(kind, reason, message string) { s.set(kind, metav1.ConditionTrue, reason, message) }
 func (s status) no(kind, reason, message string)  { s.set(kind, metav1.ConditionFalse, reason, message) }

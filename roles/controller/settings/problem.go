@@ -27,15 +27,15 @@ const (
 
 // Error is at most maxProblem bytes; what is wrong is cut before what to do.
 func (e *FieldError) Error() string {
-	s := clip(e.Path, maxPath)
+	s := Clip(e.Path, maxPath)
 	if e.Key != "" {
 		s = strings.TrimSuffix(e.Key+": "+s, " ")
 	}
 	fix := ""
 	if e.Fix != "" {
-		fix = clip("; "+e.Fix, maxProblem/2)
+		fix = Clip("; "+e.Fix, maxProblem/2)
 	}
-	return clip(s+" "+e.Reason(), maxProblem-len(fix)) + fix
+	return Clip(s+" "+e.Reason(), maxProblem-len(fix)) + fix
 }
 
 // Reason is what is wrong with the value, without place and remedy.
@@ -43,16 +43,18 @@ func (e *FieldError) Reason() string {
 	if e.Value == "" {
 		return e.Why
 	}
-	return e.Why + " (got " + clip(e.Value, maxShown) + ")"
+	return e.Why + " (got " + Clip(e.Value, maxShown) + ")"
 }
 
-// clip cuts text at limit bytes and says so.
-func clip(s string, limit int) string {
+// Clip answers text of at most limit bytes that the API server takes: cut between two
+// characters, which "..." tells, and with a question mark for what is no character.
+func Clip(text string, limit int) string {
 	const more = "..."
-	if len(s) > limit {
-		s = s[:limit-len(more)] + more
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= limit {
+		return text
 	}
-	return strings.ToValidUTF8(s, "?")
+	return strings.ToValidUTF8(text[:limit-len(more)], "") + more
 }
 
 // Problems are all settings of one request nobody could act on, in a fixed order.

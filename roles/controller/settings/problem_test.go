@@ -47,3 +47,21 @@ func TestProblems_bounded(t *testing.T) {
 		t.Errorf("message has %d bytes, the first problem %d", n, len(twelve[0].Error()))
 	}
 }
+
+func TestClip(t *testing.T) {
+	tests := map[string]struct{ text, want string }{
+		"short":                {"volume pvc-1", "volume pvc-1"},
+		"at the limit":         {strings.Repeat("v", 20), strings.Repeat("v", 20)},
+		"too long":             {strings.Repeat("v", 21), strings.Repeat("v", 17) + "..."},
+		"inside a character":   {strings.Repeat("\u00fc", 20), strings.Repeat("\u00fc", 8) + "..."},
+		"no character":         {"a\xffb", "a?b"},
+		"no characters at all": {strings.Repeat("\xff", 30), "?"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Clip(tc.text, 20); got != tc.want {
+				t.Errorf("Clip(%q) = %q, want %q", tc.text, got, tc.want)
+			}
+		})
+	}
+}
