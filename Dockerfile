@@ -5,6 +5,9 @@
 # the packages are copied is decided by deploy/image, here and for the lab's image. Its mkfs
 # make nothing that Linux 5.15 cannot mount: ext4 by the defaults of e2fsprogs 1.47.0 in
 # Debian, XFS by the profile lts_5.15.conf that xfsprogs ships.
+#
+# ZFS's programs come from ZFS_SUITE, because Debian 12's own are 2.1. Those of bookworm-
+# backports are 2.3: they serve the modules that hosts have, see docs/operations.md.
 
 ARG GO_IMAGE=docker.io/library/golang:1.26-bookworm
 ARG DEBIAN_IMAGE=docker.io/library/debian:bookworm-slim
@@ -21,7 +24,10 @@ RUN CGO_ENABLED=0 go build -trimpath \
 
 FROM ${DEBIAN_IMAGE} AS tools
 COPY deploy/image/packages.txt /packages.txt
-RUN apt-get update && \
+ARG ZFS_SUITE=bookworm-backports
+RUN echo "deb http://deb.debian.org/debian $ZFS_SUITE contrib" >/etc/apt/sources.list.d/zfs.list && \
+	printf 'Package: src:zfs-linux\nPin: release n=%s\nPin-Priority: 990\n' "$ZFS_SUITE" >/etc/apt/preferences.d/zfs && \
+	apt-get update && \
 	DEBIAN_FRONTEND=noninteractive xargs -a /packages.txt apt-get install -y --no-install-recommends
 COPY --from=build /closure /closure
 RUN ["/closure", "-out", "/image"]

@@ -66,7 +66,7 @@ func (c *closure) packageFile(p string) error {
 		c.add(File{Path: p, Source: c.root + p, Mode: 0o644})
 		return nil
 	}
-	if !slices.Contains(programDirs, path.Dir(p)) {
+	if !slices.Contains(programDirs, path.Dir(p)) || slices.Contains(leftOut, path.Base(p)) {
 		return nil
 	}
 	if target, err := os.Readlink(c.root + p); err == nil {

@@ -2,7 +2,7 @@
 // of a few Debian packages, the libraries those load and their configuration; no shell and
 // no package manager.
 //
-//	/usr/bin /usr/sbin       the programs of packages.txt; scripts are left out
+//	/usr/bin /usr/sbin       the programs of packages.txt; scripts and leftOut are not
 //	/usr/lib/<triplet>       every library that a program or another library names
 //	/usr/share/xfsprogs      the profile of mkfs.xfs
 //	/etc                     lvm.conf of this folder, mke2fs.conf, mtab
@@ -33,7 +33,16 @@ var Programs = []string{
 	"lvchange", "lvcreate", "lvextend", "lvremove", "lvs", "vgmknodes", "vgs",
 	"mkfs.ext4", "mkfs.xfs", "resize2fs", "xfs_growfs",
 	"modprobe",
+	"zfs", "zpool",
 }
+
+// called are the programs that Programs run themselves: LVM checks the metadata of a thin
+// pool before it activates the pool.
+var called = []string{"thin_check"}
+
+// leftOut are programs that nothing runs and whose libraries would double the image: ICU is
+// 37 MB, libzpool 4 MB.
+var leftOut = []string{"xfs_scrub", "zdb", "zhack", "zstream", "zstreamdump"}
 
 // configuration are the packages' files that Programs or pillar read.
 var configuration = []string{"/etc/mke2fs.conf", "/usr/share/xfsprogs/mkfs/lts_5.15.conf"}
@@ -82,7 +91,7 @@ func (c *closure) missing() (names []string) {
 			names = append(names, p)
 		}
 	}
-	for _, name := range Programs {
+	for _, name := range slices.Concat(Programs, called) {
 		if !slices.ContainsFunc(programDirs, func(dir string) bool { _, ok := c.files[dir+"/"+name]; return ok }) {
 			names = append(names, name)
 		}

@@ -35,7 +35,7 @@ func tree(t *testing.T) (root string, paths []string) {
 		}
 		paths = append(paths, p)
 	}
-	for _, name := range Programs {
+	for _, name := range slices.Concat(Programs, called, leftOut) {
 		write("/sbin/"+name, program)
 	}
 	for _, p := range configuration {
@@ -61,7 +61,7 @@ func TestFiles(t *testing.T) {
 	}
 	want := []string{"/bin", "/sbin", "/lib", "/lib64", "/run/lock/lvm", "/proc", "/sys", "/dev", "/tmp",
 		"/etc/lvm/lvm.conf", "/etc/mtab", "/usr/sbin/link"}
-	for _, name := range Programs {
+	for _, name := range slices.Concat(Programs, called) {
 		want = append(want, "/usr/sbin/"+name)
 	}
 	want = append(want, configuration...)
@@ -72,7 +72,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestFiles_missing(t *testing.T) {
-	for _, lost := range []string{"/sbin/mkfs.xfs", "/usr/share/xfsprogs/mkfs/lts_5.15.conf"} {
+	for _, lost := range []string{"/sbin/mkfs.xfs", "/sbin/thin_check", "/usr/share/xfsprogs/mkfs/lts_5.15.conf"} {
 		t.Run(lost, func(t *testing.T) {
 			root, paths := tree(t)
 			paths = slices.DeleteFunc(paths, func(p string) bool { return p == lost })
@@ -88,11 +88,12 @@ func TestFiles_missing(t *testing.T) {
 var computed = map[string][]string{
 	`"mkfs." + want.Type`: {"mkfs.ext4", "mkfs.xfs"},
 	`repair[0]`:           {"vgmknodes", "lvchange"},
-	`tool`:                nil, // lvm.Group's lvm, whose callers name it
+	`tool`:                nil, // lvm.Group's lvm and zfs.Pool's tool, whose callers name it
 }
 
 // TestPrograms holds Programs to the calls of host.Runner in the product's source: methods
-// Run of something named run or Run, and lvm.Group's lvm. The second argument is the name.
+// Run of something named run or Run, lvm.Group's lvm and zfs.Pool's tool. The second
+// argument is the name.
 func TestPrograms(t *testing.T) {
 	got := map[string]bool{}
 	for _, dir := range []string{"storage", "transport", "fencing", "roles"} {
@@ -154,5 +155,9 @@ func runner(fun ast.Expr) bool {
 	}
 	of := types.ExprString(method.X)
 	of = of[strings.LastIndex(of, ".")+1:]
-	return method.Sel.Name == "lvm" || method.Sel.Name == "Run" && strings.EqualFold(of, "run")
+	switch method.Sel.Name {
+	case "lvm", "tool":
+		return true
+	}
+	return method.Sel.Name == "Run" && strings.EqualFold(of, "run")
 }

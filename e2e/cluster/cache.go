@@ -81,7 +81,7 @@ func Programs(ctx context.Context) (string, error) {
 // buildImages answers the folder of layout tars. Their key is every input: the tools'
 // folder and the guests' package tree by name, own files by content.
 func (s *artifactSet) buildImages(ctx context.Context) (string, error) {
-	root, err := s.cache.Root(ctx)
+	root, err := s.cache.ZFSRoot(ctx)
 	if err != nil {
 		return "", err
 	}

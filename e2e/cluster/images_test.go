@@ -1,12 +1,16 @@
 package cluster
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 )
 
 // TestImageNames holds the images of the nodes to the manifests: what a pod names and no
@@ -57,4 +61,15 @@ func images(t *testing.T, obj *unstructured.Unstructured, path []string) []strin
 		names = append(names, name)
 	}
 	return names
+}
+
+// TestImageZFS: the lab's image has ZFS's programs from where the Dockerfile has them.
+func TestImageZFS(t *testing.T) {
+	dockerfile, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "ARG ZFS_SUITE=" + artifacts.ZFSSuite + "\n"; !strings.Contains(string(dockerfile), want) {
+		t.Errorf("the Dockerfile has no line %q", want)
+	}
 }

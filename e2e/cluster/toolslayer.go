@@ -17,7 +17,7 @@ import (
 )
 
 // toolFiles answers the files of the tools layer of pillar's image, which deploy/image
-// decides. root is the guests' package tree, which holds the same packages and what they
+// decides. root is the guests' package tree with ZFS, which holds the same packages and what they
 // depend on; it has no dpkg database, so the package files say what is of which package.
 func toolFiles(ctx context.Context, cache *artifacts.Cache, root string) ([]oci.File, error) {
 	files, err := image.Files(root, func(pkg string) ([]string, error) {

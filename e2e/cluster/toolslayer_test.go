@@ -29,7 +29,7 @@ func TestToolsLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := cache.Root(t.Context())
+	root, err := cache.ZFSRoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func build(ctx context.Context, kind Kind, log io.Writer, also func(machine) err
 	if err := also(m); err != nil {
 		return err
 	}
-	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit", "zfs", "zfs-qemu")
+	return cache.Prune("uml", "umlxstate", "qemu", "root", "guestinit", "zfs-root", "zfs", "zfs-qemu")
 }
 
 // HasZFS tells whether guests of this lab can have ZFS (GuestSpec.ZFS).

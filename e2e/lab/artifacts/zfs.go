@@ -12,18 +12,47 @@ import (
 	"strings"
 )
 
-// zfsSource is the package of the modules' source. The release's own, 2.1, cannot be built for
-// user-mode Linux: its configure has no KERNEL_ARCH.
-const zfsSource = "zfs-dkms/" + suite + "-backports"
+// ZFSSuite is where ZFS comes from. The release's own, 2.1, cannot be built for user-mode
+// Linux: its configure has no KERNEL_ARCH.
+const ZFSSuite = suite + "-backports"
 
-// zfsPackages are ZFS's programs, in the version of zfsSource. What else they need is in the
-// guests' root already; the python scripts among them (arcstat ...) do without.
+// zfsPackages are ZFS's programs. What else they need is in the guests' root already; the
+// python scripts among them (arcstat ...) do without.
 var zfsPackages = []string{"zfsutils-linux", "libzfs6linux", "libnvpair3linux", "libuutil3linux", "libzpool6linux"}
 
 // ZFS is what a guest with ZFS boots instead of the plain kernel's modules and the plain root.
 type ZFS struct {
 	Modules string // like Kernel.Modules, with spl and zfs
-	Root    string // like Root, with zfs(8) and zpool(8)
+	Root    string // as of ZFSRoot
+}
+
+// ZFSRoot returns Root with zfs(8) and zpool(8). Files it shares with Root are hard links.
+func (c *Cache) ZFSRoot(ctx context.Context) (string, error) {
+	root, err := c.Root(ctx)
+	if err != nil {
+		return "", err
+	}
+	version, err := c.zfsVersion(ctx)
+	if err != nil {
+		return "", err
+	}
+	return c.get(ctx, artifact{
+		name: "zfs-root",
+		why:  "the files of guests with ZFS and of pillar's image, from Debian packages",
+		key:  append([]string{filepath.Base(root), version, "1"}, zfsPackages...),
+		make: func(ctx context.Context, b *builder) error { return zfsRootTree(ctx, b, root, version) },
+	})
+}
+
+// zfsVersion is the one version of everything of ZFS.
+func (c *Cache) zfsVersion(ctx context.Context) (string, error) {
+	deb, err := c.deb(ctx, zfsPackages[0]+"/"+ZFSSuite)
+	if err != nil {
+		return "", err
+	}
+	_, version, _ := strings.Cut(filepath.Base(deb), "_")
+	version, _, _ = strings.Cut(version, "_")
+	return strings.ReplaceAll(version, "%3a", ":"), nil
 }
 
 // UMLZFS returns the trees with ZFS for user-mode Linux. They are an artifact of their own, so
@@ -69,26 +98,29 @@ func (c *Cache) QEMUZFS(ctx context.Context) (ZFS, error) {
 // zfs makes the trees for a kernel. against unpacks what its modules are compiled against, and
 // answers what ZFS's configure needs to know of it.
 func (c *Cache) zfs(ctx context.Context, name string, kernel Kernel, against func(context.Context, *builder) ([]string, error)) (ZFS, error) {
-	root, err := c.Root(ctx)
-	if err != nil {
-		return ZFS{}, err
-	}
-	dkms, err := c.deb(ctx, zfsSource)
+	root, err := c.ZFSRoot(ctx)
 	if err != nil {
 		return ZFS{}, zfsMissing(err)
 	}
-	z := &zfsBuild{kernel: kernel, root: root, dkms: dkms, against: against}
+	version, err := c.zfsVersion(ctx)
+	if err != nil {
+		return ZFS{}, zfsMissing(err)
+	}
+	dkms, err := c.deb(ctx, "zfs-dkms="+version)
+	if err != nil {
+		return ZFS{}, zfsMissing(err)
+	}
+	z := &zfsBuild{kernel: kernel, dkms: dkms, against: against}
 	dir, err := c.get(ctx, artifact{
 		name: name,
-		why:  "ZFS for guests that ask for it; its modules are compiled from source, which takes minutes",
-		key: append([]string{filepath.Base(filepath.Dir(kernel.Image)), filepath.Base(root), filepath.Base(dkms), "1"},
-			zfsPackages...),
+		why:  "the modules of ZFS for guests that ask for it; compiled from source, which takes minutes",
+		key:  []string{filepath.Base(filepath.Dir(kernel.Image)), filepath.Base(dkms), "2"},
 		make: z.make,
 	})
 	if err != nil {
 		return ZFS{}, zfsMissing(err)
 	}
-	return ZFS{Modules: filepath.Join(dir, "lib/modules"), Root: filepath.Join(dir, "root")}, nil
+	return ZFS{Modules: filepath.Join(dir, "lib/modules"), Root: root}, nil
 }
 
 func zfsMissing(err error) error {
@@ -136,7 +168,6 @@ func kernelHeaders(ctx context.Context, b *builder, release, image string) ([]st
 type zfsBuild struct {
 	dkms    string // package file
 	kernel  Kernel
-	root    string
 	against func(context.Context, *builder) ([]string, error)
 }
 
@@ -150,11 +181,7 @@ func (z *zfsBuild) make(ctx context.Context, b *builder) error {
 		return err
 	}
 	b.step("module tree")
-	if err := z.moduleTree(ctx, b, modules); err != nil {
-		return err
-	}
-	b.step("guest root with zfs and zpool")
-	return z.rootTree(ctx, b)
+	return z.moduleTree(ctx, b, modules)
 }
 
 // compile returns the module files.
@@ -204,10 +231,10 @@ func (z *zfsBuild) moduleTree(ctx context.Context, b *builder, modules []string)
 	return b.run(ctx, b.out, nil, "depmod", "-b", b.out, z.kernel.Release)
 }
 
-// rootTree is the guests' root with ZFS's programs unpacked over it.
-func (z *zfsBuild) rootTree(ctx context.Context, b *builder) error {
-	root := filepath.Join(b.out, "root")
-	if err := b.run(ctx, b.out, nil, "cp", "-al", z.root, root); err != nil {
+// zfsRootTree is the guests' root with ZFS's programs unpacked over it.
+func zfsRootTree(ctx context.Context, b *builder, root, version string) error {
+	b.step("guest root with zfs and zpool")
+	if err := b.run(ctx, b.out, nil, "cp", "-al", root+"/.", b.out); err != nil {
 		return err
 	}
 	// The root's /lib and /sbin are links into /usr; the packages still have them as directories.
@@ -215,14 +242,12 @@ func (z *zfsBuild) rootTree(ctx context.Context, b *builder) error {
 	for _, path := range rootTrash {
 		unpack = append(unpack, "--exclude=./"+path)
 	}
-	_, version, _ := strings.Cut(filepath.Base(z.dkms), "_")
-	version, _, _ = strings.Cut(version, "_")
 	for _, name := range zfsPackages {
-		deb, err := b.cache.deb(ctx, name+"="+strings.ReplaceAll(version, "%3a", ":"))
+		deb, err := b.cache.deb(ctx, name+"="+version)
 		if err != nil {
 			return err
 		}
-		if err := b.pipe(ctx, root, []string{"dpkg-deb", "--fsys-tarfile", deb}, unpack); err != nil {
+		if err := b.pipe(ctx, b.out, []string{"dpkg-deb", "--fsys-tarfile", deb}, unpack); err != nil {
 			return fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
 		}
 	}
