@@ -23,8 +23,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childSocket) != "" {
-		os.Exit(serveChild())
+	if isChild() {
+		os.Exit(runChild())
 	}
 	os.Exit(apiservertest.Main(m))
 }

@@ -14,24 +14,27 @@ import (
 	"github.com/pillar-csi/pillar/roles/controller/agents"
 )
 
-// A crash test runs this very test binary again as a controller that only serves CSI: a
-// socket in childSocket makes it one.
+// A crash test runs this very test binary again as a controller: one that only serves CSI on
+// the socket in childSocket, or one that only reaps the volume in childReap and ends.
 const (
 	childSocket     = "PILLAR_CHILD_SOCKET"
+	childReap       = "PILLAR_CHILD_REAP"
 	childKubeconfig = "PILLAR_CHILD_KUBECONFIG"
 )
 
-func serveChild() int {
+func isChild() bool { return os.Getenv(childSocket)+os.Getenv(childReap) != "" }
+
+func runChild() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := serveOnly(ctx); err != nil {
+	if err := child(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func serveOnly(ctx context.Context) error {
+func child(ctx context.Context) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv(childKubeconfig))
 	if err != nil {
 		return err
@@ -45,5 +48,11 @@ func serveOnly(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return NewServer(api, "default", &agents.Pool{}, func(string) {}, zap.NewNop()).Serve(ctx, os.Getenv(childSocket))
+	s := NewServer(api, "default", &agents.Pool{}, func(string) {}, zap.NewNop())
+	volume := os.Getenv(childReap)
+	if volume == "" {
+		return s.Serve(ctx, os.Getenv(childSocket))
+	}
+	_, err = lateReaper(api, s).Look(ctx, volume)
+	return err
 }

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,42 +14,52 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/apiservertest"
+	"github.com/pillar-csi/pillar/roles/controller/ledger"
+	"github.com/pillar-csi/pillar/roles/controller/reconcile"
 )
 
-// child is a controller process of its own that a test may kill at an effect.
-type child struct {
+// controllerChild is a controller process of its own that a test may kill at an effect.
+type controllerChild struct {
 	csi.ControllerClient
 	cmd *exec.Cmd
 }
 
 // startChild runs this binary as a controller. at is PILLAR_CRASH_AT, log a file for the
 // effects; both may be empty.
-func (b *bench) startChild(t *testing.T, kubeconfig, at, log string) *child {
+func (b *bench) startChild(t *testing.T, kubeconfig, at, log string) *controllerChild {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "csi") // socket paths are short
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "s")
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childSocket+"="+socket, childKubeconfig+"="+kubeconfig, "PILLAR_CRASH_AT="+at, "PILLAR_CRASH_LOG="+log)
-	cmd.Stderr = os.Stderr
+	cmd := childCommand(kubeconfig, at, log, childSocket+"="+socket)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	conn := dial(t, socket)
-	c := &child{csi.NewControllerClient(conn), cmd}
+	c := &controllerChild{csi.NewControllerClient(conn), cmd}
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
 		os.RemoveAll(dir)
 	})
 	return c
+}
+
+// childCommand runs this binary as a controller; what says as which.
+func childCommand(kubeconfig, at, log, what string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), what, childKubeconfig+"="+kubeconfig, "PILLAR_CRASH_AT="+at, "PILLAR_CRASH_LOG="+log)
+	cmd.Stderr = os.Stderr
+	return cmd
 }
 
 // dial connects to a CSI socket that may not serve yet.
@@ -117,20 +128,12 @@ func (b *bench) points(t *testing.T, kubeconfig string) []string {
 			t.Fatalf("%s: %v", step.name, err)
 		}
 	}
-	raw, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	effects := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	effects := lines(t, log)
 	if len(effects) != 12 {
 		t.Fatalf("effects of a life = %v, want 4 of create, 1 of publish, 2 of expand, 2 of unpublish, 3 of delete", effects)
 	}
-	t.Logf("effects:\n%s", raw)
-	var points []string
-	for n := range effects {
-		points = append(points, fmt.Sprintf("before:%d", n+1), fmt.Sprintf("after:%d", n+1))
-	}
-	return points
+	t.Logf("effects:\n%s", strings.Join(effects, "\n"))
+	return around(effects)
 }
 
 // TestCrash kills the controller at every effect of a life. The new leader, which lived
@@ -143,10 +146,7 @@ func TestCrash(t *testing.T) {
 	kubeconfig, w := b.kubeconfig(t), b.watch()
 	leader := b.client(t)
 	points := b.points(t, kubeconfig)
-	reap := call{"reap", func(ctx context.Context, _ csi.ControllerClient, v lived) error {
-		_, err := b.nextHour().Look(ctx, v.create.Name)
-		return err
-	}}
+	reap := call{"reap", func(ctx context.Context, _ csi.ControllerClient, v lived) error { return b.reapCut(ctx, v) }}
 	ways := map[string]struct {
 		points []string
 		rest   func(cut int) []call
@@ -160,7 +160,7 @@ func TestCrash(t *testing.T) {
 			for _, at := range what.points {
 				t.Run(way+" "+at, func(t *testing.T) {
 					t.Parallel()
-					v := b.volumeNamed("pvc-" + b.name + strings.NewReplacer(" ", "-", ":", "-").Replace(way+at))
+					v := b.volumeNamed("pvc-" + uuid.NewString())
 					cut := b.crash(t, kubeconfig, at, v)
 					for _, step := range what.rest(cut) {
 						if err := step.do(t.Context(), leader, v); err != nil {
@@ -181,6 +181,87 @@ func TestCrash(t *testing.T) {
 	w.verdict()
 }
 
+// reapCut has the reaper look at what a create that was cut off left, and fails unless that
+// is gone then. A Ready volume may have been reported, and stays.
+func (b *bench) reapCut(ctx context.Context, v lived) error {
+	want, state := reconcile.Reaped, b.state(v.create.Name)
+	if state == nil || ledger.Phase(state) == v1alpha1.PhaseReady {
+		want = ""
+	}
+	got, err := b.nextHour().Look(ctx, v.create.Name)
+	if got != want {
+		return errors.Join(err, fmt.Errorf("reaper = %q, want %q", got, want))
+	}
+	return err
+}
+
+// TestCrash_reaper kills the controller at every effect of reaping what a killed create
+// left; the next reaper ends it (N-21, N-51).
+func TestCrash_reaper(t *testing.T) {
+	b := newBench(t)
+	kubeconfig, w := b.kubeconfig(t), b.watch()
+	abandon := func(t *testing.T) lived {
+		v := b.volumeNamed("pvc-" + uuid.NewString())
+		b.crash(t, kubeconfig, "after:3", v) // the backend is recorded, its export is not
+		return v
+	}
+	v, log := abandon(t), filepath.Join(t.TempDir(), "effects")
+	if err := childCommand(kubeconfig, "", log, childReap+"="+v.create.Name).Run(); err != nil {
+		t.Fatal(err)
+	}
+	effects := lines(t, log)
+	if len(effects) != 3 {
+		t.Fatalf("effects of a reap = %v, want its begin, the deletion and the finalizer", effects)
+	}
+	t.Run("killed", func(t *testing.T) {
+		for _, at := range around(effects) {
+			t.Run(at, func(t *testing.T) {
+				t.Parallel()
+				v := abandon(t)
+				wantKilled(t, childCommand(kubeconfig, at, "", childReap+"="+v.create.Name).Run())
+				if _, err := b.nextHour().Look(t.Context(), v.create.Name); err != nil {
+					t.Errorf("the next reaper: %v", err)
+				}
+				if state := b.state(v.create.Name); state != nil {
+					t.Errorf("left of the record: %+v", state.Status)
+				}
+			})
+		}
+	})
+	w.redeliver("after every crash")
+	if left := b.agent.picture(); len(left) > 0 {
+		t.Errorf("left on the agent: %v", left)
+	}
+	w.verdict()
+}
+
+// wantKilled fails unless a process ended by SIGKILL.
+func wantKilled(t *testing.T, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("the child ended with %v, want SIGKILL", err)
+	}
+}
+
+// lines are those of a file.
+func lines(t *testing.T, path string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(raw)), "\n")
+}
+
+// around names the crashes before and after each effect.
+func around(effects []string) []string {
+	var points []string
+	for n := range effects {
+		points = append(points, fmt.Sprintf("before:%d", n+1), fmt.Sprintf("after:%d", n+1))
+	}
+	return points
+}
+
 // crash goes through a life in a child that dies at the point, and answers the number of
 // the call that was cut off.
 func (b *bench) crash(t *testing.T, kubeconfig, at string, v lived) int {
@@ -190,9 +271,7 @@ func (b *bench) crash(t *testing.T, kubeconfig, at string, v lived) int {
 		if err := step.do(t.Context(), doomed, v); err == nil {
 			continue
 		}
-		if err := doomed.cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			t.Fatalf("the child ended with %v, want SIGKILL", err)
-		}
+		wantKilled(t, doomed.cmd.Wait())
 		return n
 	}
 	t.Fatalf("the child survived %s", at)

@@ -135,9 +135,11 @@ func wantReaped(b *bench, v lived, want reconcile.Outcome) {
 }
 
 // nextHour is a reaper that has let every grace pass.
-func (b *bench) nextHour() *reconcile.Reaper {
+func (b *bench) nextHour() *reconcile.Reaper { return lateReaper(b.api, b.Server) }
+
+func lateReaper(api client.Client, s *Server) *reconcile.Reaper {
 	later := func() time.Time { return time.Now().Add(time.Hour) }
-	return reconcile.NewReaper(b.api, b.api, events.NewFakeRecorder(100), later, b.Reap)
+	return reconcile.NewReaper(api, api, events.NewFakeRecorder(100), later, s.Reap)
 }
 
 // neverAnotherVolume changes class, store and protocol between the attempts of a create.
