@@ -44,8 +44,15 @@ func (w *warnings) take() []string {
 // serving is a world whose webhooks answer, and a client that hears their warnings.
 func serving(t *testing.T) (world, *warnings) {
 	t.Helper()
-	log.SetLogger(logr.Discard())
 	w := newWorld(t)
+	return w, w.serve(t)
+}
+
+// serve has the world's webhooks answer until the test ends; its client is one whose warnings
+// the answer hears.
+func (w *world) serve(t *testing.T) *warnings {
+	t.Helper()
+	log.SetLogger(logr.Discard())
 	mgr, err := ctrl.NewManager(apiservertest.Config(t), ctrl.Options{
 		Scheme: w.api.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 	})
@@ -68,7 +75,7 @@ func serving(t *testing.T) (world, *warnings) {
 	}
 	w.callable(t)
 	heard.take()
-	return w, heard
+	return heard
 }
 
 // callable returns once the API server reaches the webhooks.

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -18,9 +19,9 @@ import (
 )
 
 const (
-	// look is how often Secret and configurations are read again: two replicas share a
-	// Secret, and somebody may have replaced a configuration.
-	look = 10 * time.Second
+	// soon and calm bound the pause until Secret and configurations are read again: two
+	// replicas share a Secret, and somebody may have replaced a configuration.
+	soon, calm = 10 * time.Second, time.Minute
 
 	// lookTime bounds one look; the API server answers in milliseconds.
 	lookTime = 30 * time.Second
@@ -40,6 +41,7 @@ type keeper struct {
 	log logr.Logger
 
 	served atomic.Pointer[tls.Certificate]
+	writes int // of this replica, so far
 }
 
 // NeedLeaderElection is false: every replica serves.
@@ -57,17 +59,28 @@ func (k *keeper) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (k *keeper) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for wait := soon; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		}
-		if err := k.look(ctx); err != nil && ctx.Err() == nil {
+		before := k.writes
+		err := k.look(ctx)
+		if err != nil && ctx.Err() == nil {
 			k.log.Error(err, "webhook certificate not kept")
 		}
-		timer.Reset(look)
+		wait = pause(wait, err != nil || k.writes != before)
+		timer.Reset(wait + rand.N(wait/4)) // replicas that start together do not look together
 	}
+}
+
+// pause is the one after the last: short while something happens, growing while nothing does.
+func pause(last time.Duration, news bool) time.Duration {
+	if news {
+		return soon
+	}
+	return min(2*last, calm)
 }
 
 // look takes steps until there is nothing to do, then serves what the Secret holds.
@@ -138,6 +151,7 @@ func (k *keeper) write(ctx context.Context, secret *corev1.Secret, s state, what
 	if secret.Data, err = s.encode(); err != nil {
 		return err
 	}
+	k.writes++
 	if secret.ResourceVersion == "" {
 		err = k.api.Create(ctx, secret)
 	} else {
@@ -203,6 +217,7 @@ func (k *keeper) inject(ctx context.Context, configurations []client.Object, bun
 		for _, config := range clients(c) {
 			config.CABundle = bundle
 		}
+		k.writes++
 		patch := client.StrategicMergeFrom(old, client.MergeFromWithOptimisticLock{})
 		if err := k.api.Patch(ctx, c, patch); err != nil {
 			return fmt.Errorf("patch caBundle of %T %s: %w", c, c.GetName(), err)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -202,6 +203,17 @@ func (w world) versions(t *testing.T, k *keeper) (text string) {
 		text += obj.GetResourceVersion() + " "
 	}
 	return text
+}
+
+func TestPause(t *testing.T) {
+	wait, seen := soon, []time.Duration(nil)
+	for _, news := range []bool{false, false, false, false, true, false} {
+		wait = pause(wait, news)
+		seen = append(seen, wait)
+	}
+	if want := []time.Duration{2 * soon, 4 * soon, calm, calm, soon, 2 * soon}; !slices.Equal(seen, want) {
+		t.Errorf("pauses = %s, want %s", seen, want)
+	}
 }
 
 // TestKeeper_NoConfigurations: with webhooks turned off by deleting both configurations, a

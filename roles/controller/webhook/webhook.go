@@ -41,15 +41,14 @@ func Setup(mgr manager.Manager, direct client.Client, cfg Config) error {
 	if cfg.Name == "" || cfg.Namespace == "" {
 		return errors.New("webhooks need the name of their configurations and a namespace; set --webhook-name and --namespace")
 	}
-	options := server.Options{Host: cfg.Host, Port: cfg.Port, CertDir: cfg.CertDir}
-	if cfg.CertDir == "" {
-		k := &keeper{api: direct, cfg: cfg, now: time.Now, log: mgr.GetLogger().WithName("webhook")}
-		options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = k.certificate }}
-		if err := mgr.Add(k); err != nil {
-			return fmt.Errorf("add certificate keeper: %w", err)
-		}
+	certificate, err := setupCertificate(mgr, direct, cfg)
+	if err != nil {
+		return err
 	}
-	s := server.NewServer(options)
+	s := server.NewServer(server.Options{
+		Host: cfg.Host, Port: cfg.Port,
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate }},
+	})
 	for path, handler := range handlers(direct, cfg.Namespace) {
 		s.Register(path, handler)
 	}
@@ -60,6 +59,25 @@ func Setup(mgr manager.Manager, direct client.Client, cfg Config) error {
 		return fmt.Errorf("add webhook check: %w", err)
 	}
 	return nil
+}
+
+// setupCertificate adds to the manager what keeps the certificate, and answers it.
+func setupCertificate(mgr manager.Manager, direct client.Client, cfg Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if cfg.CertDir == "" {
+		k := &keeper{api: direct, cfg: cfg, now: time.Now, log: mgr.GetLogger().WithName("webhook")}
+		if err := mgr.Add(k); err != nil {
+			return nil, fmt.Errorf("add certificate keeper: %w", err)
+		}
+		return k.certificate, nil
+	}
+	f, err := newFiles(cfg, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(mgr.Add(f), mgr.AddReadyzCheck("webhook-certificate", f.check)); err != nil {
+		return nil, fmt.Errorf("add certificate files: %w", err)
+	}
+	return f.GetCertificate, nil
 }
 
 // handlers answers what is served under which path; deploy/kustomize/base/webhook.yaml
