@@ -190,24 +190,40 @@ func (g *Group) own(ctx context.Context, name string, owner storage.Owner) (repo
 		return report{}, err
 	}
 	lv, err := g.find(ctx, name)
-	if err == nil && !owner.Owns(lv.owner()) {
-		err = fmt.Errorf("%w: its tags are %q; if it is: lvchange --addtag %s%s %s", storage.ErrForeign, lv.tags, ownerTag, owner, g.target(name))
+	if err == nil {
+		err = g.owned(lv, owner)
 	}
 	return lv, err
+}
+
+func (g *Group) owned(lv report, owner storage.Owner) error {
+	if !owner.Owns(lv.owner()) {
+		return fmt.Errorf("%w: its tags are %q; if it is: lvchange --addtag %s%s %s", storage.ErrForeign, lv.tags, ownerTag, owner, g.target(lv.name))
+	}
+	return nil
 }
 
 // usable finds an owner's LV that is finished.
 func (g *Group) usable(ctx context.Context, name string, owner storage.Owner) (report, error) {
 	lv, err := g.own(ctx, name, owner)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = lv.finished()
+	}
+	if err != nil {
 		return report{}, err
-	case !lv.linear():
-		return report{}, fmt.Errorf("%w: its layout is %s (%s)", storage.ErrPrecondition, lv.layout, lv.role)
-	case lv.incomplete():
-		return report{}, fmt.Errorf("%w: its create never finished (tag %s)", storage.ErrPrecondition, incompleteTag)
 	}
 	return lv, nil
+}
+
+// finished is storage.ErrPrecondition for what is no volume, or not yet one.
+func (r report) finished() error {
+	switch {
+	case !r.linear():
+		return fmt.Errorf("%w: its layout is %s (%s)", storage.ErrPrecondition, r.layout, r.role)
+	case r.incomplete():
+		return fmt.Errorf("%w: its create never finished (tag %s)", storage.ErrPrecondition, incompleteTag)
+	}
+	return nil
 }
 
 // Activate implements storage.Backend: the LV's device is there and is this LV's. Only a

@@ -1,0 +1,93 @@
+package lvm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// activateAtOnce is how many LVs one lvchange activates. Each has its own result; what one
+// run that is killed leaves open is bounded.
+const activateAtOnce = 100
+
+// ActivateAll is Activate for many volumes at the price of one: every LVM tool reads the
+// metadata of the whole group, so hundreds of runs after a reboot would take minutes. It
+// answers one result per name; nil: the device is there and is this LV's. Only the LVs that
+// are named are activated, each only if Activate would.
+func (g *Group) ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]error {
+	results := map[string]error{}
+	lvs := g.look(ctx, owners, results)
+	var off []string
+	for _, name := range slices.Sorted(maps.Keys(lvs)) {
+		if !lvs[name].active {
+			off = append(off, name)
+		}
+	}
+	if len(off) > 0 {
+		failed := g.activateNamed(ctx, off)
+		lvs = g.look(ctx, owners, results)
+		for _, name := range off {
+			if lv, ok := lvs[name]; ok && !lv.active {
+				results[name] = errors.Join(errors.New("it is not active"), failed)
+				delete(lvs, name)
+			}
+		}
+	}
+	for name, lv := range lvs {
+		results[name] = g.settle(ctx, lv)
+	}
+	for name, err := range results {
+		if err != nil {
+			results[name] = fmt.Errorf("activate LV %s: %w", g.target(name), err)
+		}
+	}
+	return results
+}
+
+// look reports those of the owners' LVs that may be activated, by name, and notes what is
+// wrong with the others.
+func (g *Group) look(ctx context.Context, owners map[string]storage.Owner, results map[string]error) map[string]report {
+	all, err := g.lvs(ctx, g.cfg.VolumeGroup)
+	err = groupMissing(err)
+	listed := map[string]report{}
+	for _, lv := range all {
+		listed[lv.name] = lv
+	}
+	usable := map[string]report{}
+	for name, owner := range owners {
+		lv, ok := listed[name]
+		switch {
+		case err != nil:
+			results[name] = err
+		case CheckName(name) != nil:
+			results[name] = CheckName(name)
+		case !ok:
+			results[name] = fmt.Errorf("%w: volume group %s has no such LV", storage.ErrNotFound, g.cfg.VolumeGroup)
+		default:
+			if results[name] = cmp.Or(g.owned(lv, owner), lv.finished()); results[name] == nil {
+				usable[name] = lv
+			}
+		}
+	}
+	return usable
+}
+
+// activateNamed activates LVs. One that fails does not keep lvchange from the others; which
+// did is asked of LVM.
+func (g *Group) activateNamed(ctx context.Context, names []string) error {
+	var failed error
+	for some := range slices.Chunk(names, activateAtOnce) {
+		args := []string{"--activate", "y"}
+		for _, name := range some {
+			args = append(args, g.target(name))
+		}
+		_, err := g.lvm(ctx, "lvchange", args...)
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
