@@ -119,8 +119,8 @@ var lives = map[string]struct {
 	},
 	"zfs": {
 		storage.Spec{ID: storage.VolumeID{Pool: "tank", Name: "a"}, Bytes: 8 << 20, Backend: storage.ZFSZvol,
-			ZFS: &storage.ZFSParams{Pool: "tank", ParentDataset: "k8s/volumes", Properties: map[string]string{"compression": "lz4"}}},
-		"run zfs create -V 8388608 -o compression=lz4", "run zfs set volsize=16777216", "run zfs destroy",
+			ZFS: &storage.ZFSParams{Pool: "tank", ParentDataset: "k8s/volumes", Properties: map[string]string{"volblocksize": "8k", "volmode": "dev"}}},
+		"run zfs create -s -V 8388608 -o volblocksize=8k", "run zfs set volsize=16777216", "run zfs destroy",
 	},
 }
 

@@ -86,6 +86,9 @@ var legalProperty = regexp.MustCompile(`^[a-z0-9][a-z0-9:._-]{0,255}$`)
 // the first would see.
 var Owned = []string{"keylocation", "rdonly", "readonly", "refreserv", "reserv", "reservation", "volblock", "volsize"}
 
+// modes are the values of volmode with which there is a device (zfsprops(7)).
+var modes = []string{"default", "full", "geom", "dev"}
+
 // CheckProperty refuses what would undo what a volume stands on, and what is no property at
 // all: storage.ErrInvalid. The others are zfs's to judge.
 func CheckProperty(key, value string) error {
@@ -99,9 +102,10 @@ func CheckProperty(key, value string) error {
 		why = "is set by pillar"
 	case key == "volmode" && value == "none":
 		why = "none would leave the volume without a device"
+	case key == "volmode" && !slices.Contains(modes, value): // zfs would say so too late
+		why = fmt.Sprintf("%q is none of %s", value, strings.Join(modes, ", "))
 	case key == "refreservation" && value != "none" && value != "0":
-		// A number follows no expansion; "auto" and what else is 2^63 or more makes zfs
-		// create of OpenZFS 2.3 spin in the kernel for ever.
+		// A number follows no expansion; auto is what pillar sets.
 		why = "follows the size by itself; only none is possible, for a sparse volume"
 	default:
 		return nil

@@ -45,7 +45,7 @@ func TestPool_createCrash_kernel(t *testing.T) {
 		emptyPool(t)
 	}
 	create := func() error {
-		_, err := pool().Create(unended(), spec(crashed, size))
+		_, err := pool().Create(unended(), whole(crashed, size))
 		return err
 	}
 	hosttest.EachCrash(t, create, func(t *testing.T) {
@@ -60,6 +60,11 @@ func TestPool_createCrash_kernel(t *testing.T) {
 			t.Fatalf("Create again = %v", err)
 		}
 		wantWhole(t, crashed)
+		f := open(t, "/dev/zvol/"+below+crashed, os.O_RDONLY)
+		wantAlone(t, f)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
 		if err := p.Delete(t.Context(), crashed, owner); err != nil {
 			t.Errorf("Delete = %v", err)
 		}
@@ -73,7 +78,7 @@ func TestPool_createCrash_deleted_kernel(t *testing.T) {
 		emptyPool(t)
 	}
 	create := func() error {
-		_, err := pool().Create(unended(), spec(crashed, size))
+		_, err := pool().Create(unended(), whole(crashed, size))
 		return err
 	}
 	hosttest.EachCrash(t, create, func(t *testing.T) {

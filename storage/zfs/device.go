@@ -129,6 +129,8 @@ func (n *nodes) settle(ctx context.Context, zvol report) error {
 		switch {
 		case err == nil || errors.Is(err, fs.ErrPermission) || ctx.Err() != nil:
 			return err
+		case time.Now().After(end) && errors.Is(err, unix.ENXIO): // being removed, or replaced
+			return fmt.Errorf("%w: %w: no device of %s: %w", storage.ErrPrecondition, fs.ErrNotExist, zvol.name, err)
 		case time.Now().After(end):
 			return fmt.Errorf("%w: no device of %s: %w", storage.ErrPrecondition, zvol.name, err)
 		}
@@ -157,7 +159,8 @@ func (n *nodes) linked(ctx context.Context, zvol report) error {
 
 func (n *nodes) link(dataset string) string { return n.root.Path("dev/zvol", dataset) }
 
-// prove holds a device to a zvol: the kernel calls it so, and it has the size.
+// prove holds a device to a zvol: the kernel calls it so, and it has the size and the mode. A
+// device of the former mode is an fs.ErrNotExist: the kernel is about to replace it.
 func (n *nodes) prove(ctx context.Context, path string, zvol report) error {
 	id, err := n.who(ctx, path)
 	switch {
@@ -167,26 +170,48 @@ func (n *nodes) prove(ctx context.Context, path string, zvol report) error {
 		return fmt.Errorf("%s is the device of %s, not of %s", path, id.Dataset, zvol.name)
 	case id.Size != zvol.size:
 		return fmt.Errorf("%s has %d bytes, %s has %d", path, id.Size, zvol.name, zvol.size)
+	case zvol.mode != "dev" && zvol.mode != "full": // "default" is the module's to say
+		return nil
+	}
+	return n.moded(path, id, zvol.mode)
+}
+
+// moded tells a device that has partitions, of volmode full, from one that cannot have any.
+func (n *nodes) moded(path string, id Identity, mode string) error {
+	file := n.root.Path("sys/dev/block", fmt.Sprintf("%d:%d", id.Major, id.Minor), "ext_range")
+	text, err := os.ReadFile(file) // how many minor numbers it and its partitions can have
+	if err != nil {
+		return err
+	}
+	if alone := strings.TrimSpace(string(text)) == "1"; alone != (mode == "dev") {
+		return fmt.Errorf("%w: %s is not yet the device of volmode %s", fs.ErrNotExist, path, mode)
 	}
 	return nil
 }
 
 // scan looks for the zvol's device among those of its size: each look opens a device, which
-// others' destroy finds busy, and a suspended pool's hangs. It is an fs.ErrNotExist only if
-// every one of them said that it is another.
+// others' destroy finds busy. It is an fs.ErrNotExist only if every one of that size said
+// that it is another. While any pool is suspended nothing is opened: the first open of a
+// zvol reads its pool under the lock that every zfs command takes (zvol_open in
+// module/os/linux/zfs/zvol_os.c).
 func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
-	sizes, err := filepath.Glob(n.root.Path("sys/block/zd*/size"))
+	if err := n.noneSuspended(); err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(n.root.Path("sys/block/zd*/size"))
 	if err != nil {
 		return "", err
 	}
 	var unknown error
-	for _, file := range sizes {
-		text, err := os.ReadFile(file)
-		if err != nil { // the device is gone again
+	for _, file := range files {
+		size, err := sizeOf(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV): // gone again
 			continue
-		}
-		sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil || sectors*512 != zvol.size {
+		case err != nil:
+			unknown = errors.Join(unknown, err)
+			continue
+		case size != zvol.size:
 			continue
 		}
 		node := n.root.Path("dev", filepath.Base(filepath.Dir(file)))
@@ -199,7 +224,42 @@ func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
 	if unknown != nil {
 		return "", unknown
 	}
-	return "", fmt.Errorf("%w: none of %d zvol devices is it", fs.ErrNotExist, len(sizes))
+	return "", fmt.Errorf("%w: none of %d zvol devices is it", fs.ErrNotExist, len(files))
+}
+
+// sizeOf reads the size file of a block device, 512-byte sectors, in bytes.
+func sizeOf(file string) (int64, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	sectors, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", file, err)
+	}
+	return sectors * 512, nil
+}
+
+// noneSuspended is storage.ErrPrecondition, with its name, while a pool has lost its disks.
+func (n *nodes) noneSuspended() error {
+	files, err := filepath.Glob(n.root.Path("proc/spl/kstat/zfs/*/state"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		state, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) { // exported meanwhile
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("state of a pool: %w", err)
+		}
+		if strings.TrimSpace(string(state)) == suspended {
+			pool := filepath.Base(filepath.Dir(file))
+			return fmt.Errorf("%w: pool %s is %s, and looking for a device could hang all others: see zpool status %s", storage.ErrPrecondition, pool, suspended, pool)
+		}
+	}
+	return nil
 }
 
 // lead makes the link, or turns it to the node. Links go stale where no udev keeps them; the

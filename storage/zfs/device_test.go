@@ -66,7 +66,7 @@ func (m *machine) wantLink(want string) {
 	}
 }
 
-var zvol = report{name: dataset, kind: "volume", size: volsize, block: 16384}
+var zvol = report{name: dataset, kind: "volume", size: volsize, block: 16384, mode: "default"}
 
 const sectors = "19552" // of volsize
 
@@ -91,6 +91,34 @@ func TestNodes_settle(t *testing.T) {
 				}
 				m.wantLink("../../../zd16")
 			}
+		})
+	}
+}
+
+// A device of the former volmode is not handed out: the kernel is about to replace it.
+func TestNodes_settle_mode(t *testing.T) {
+	tests := map[string]struct {
+		mode, minors string
+		want         error
+	}{
+		"no partitions, as asked":  {"dev", "1", nil},
+		"partitions, as asked":     {"full", "256", nil},
+		"partitions still":         {"dev", "256", fs.ErrNotExist},
+		"no partitions still":      {"full", "1", fs.ErrNotExist},
+		"either, as the module is": {"default", "1", nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t)
+				m.add("zd0", dataset, volsize, sectors)
+				m.write("sys/dev/block/0:0/ext_range", tt.minors+"\n")
+				asked := zvol
+				asked.mode = tt.mode
+				if err := m.nodes().settle(t.Context(), asked); !errors.Is(err, tt.want) {
+					t.Errorf("settle = %v, want %v", err, tt.want)
+				}
+			})
 		})
 	}
 }

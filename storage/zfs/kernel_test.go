@@ -2,7 +2,9 @@ package zfs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -72,11 +74,23 @@ func spec(name string, bytes int64) storage.Spec {
 	}
 }
 
-// open opens a volume's device as an export does: after Activate.
+// whole is a request for a device without partitions.
+func whole(name string, bytes int64) storage.Spec {
+	s := spec(name, bytes)
+	s.ZFS.Properties = map[string]string{"volmode": "dev"}
+	return s
+}
+
+// open opens a volume's device as an export does: after Activate, asked again while the
+// device may yet come.
 func open(t testing.TB, path string, flag int) *os.File {
 	t.Helper()
 	name := strings.TrimPrefix(path, "/dev/zvol/"+below)
-	if _, err := pool().Activate(unended(), name, owner); err != nil {
+	_, err := pool().Activate(unended(), name, owner)
+	for end := time.Now().Add(20 * time.Second); errors.Is(err, fs.ErrNotExist) && time.Now().Before(end); {
+		_, err = pool().Activate(unended(), name, owner)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	f, err := blockdev.Open(path, flag)

@@ -3,7 +3,7 @@
 //	<pool>[/<parentDataset>]     exists before us; never created, imported or destroyed here
 //	  <name>                     one zvol per volume
 //	    pillar-csi.bhyoo.com:volume = <UID>    the lifecycle it was made for; no other touches it
-//	  "unfinished <hash>"        a zvol until all its properties are on disk; then renamed
+//	  "unfinished <hash>"        a zvol until its properties are on disk; then renamed, then volmode
 //	/dev/zdN                     its device, by what the kernel says of it (BLKZNAME)
 //	/dev/zvol/<dataset>          a link to it; made here where no udev does, proved before use
 //	/proc/spl/kstat/zfs/<pool>/state   tells a suspended pool without waiting for it

@@ -3,7 +3,10 @@ package zfs_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -192,4 +195,50 @@ func TestPool_full_kernel(t *testing.T) {
 	if v, err := p.Expand(t.Context(), "pvc-2", owner, 1<<40+1); err != nil || v.Bytes != 1<<40+64<<10 {
 		t.Errorf("Expand of a sparse volume = %+v, %v, want one block more", v, err)
 	}
+}
+
+// What zfs create cannot give while somebody has the new device open, as udev does, it takes
+// back by trying to destroy the zvol until the device is closed, without a pause: a kernel
+// with one CPU and no preemption never gets to the close (zfs_ioc_create in
+// module/zfs/zfs_ioctl.c). So nothing that can fail is left to zfs create.
+func TestPool_fullHeld_kernel(t *testing.T) {
+	p := emptyPool(t)
+	stopUdev(t)
+	tool(t, "zfs", "set", "quota=64M", tank+"/"+parent)
+	found, err := p.Pool(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := hold(t, 3*time.Second)
+	defer stop()
+	if v, err := p.Create(t.Context(), spec("pvc-1", found.Capacity.Available)); !errors.Is(err, storage.ErrNoSpace) {
+		t.Errorf("Create = %+v, %v, want ErrNoSpace", v, err)
+	}
+	wantWhole(t)
+}
+
+// hold opens every zvol device as soon as it appears and keeps it for some time.
+func hold(t testing.TB, long time.Duration) (stop func()) {
+	done, seen := make(chan struct{}), map[string]bool{}
+	var open sync.WaitGroup
+	open.Go(func() {
+		for {
+			devices, _ := filepath.Glob("/dev/zd*")
+			for _, d := range devices {
+				if seen[d] {
+					continue
+				}
+				if f, err := os.Open(d); err == nil {
+					seen[d] = true
+					open.Go(func() { time.Sleep(long); f.Close() })
+				}
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	return func() { close(done); open.Wait() }
 }

@@ -21,7 +21,7 @@ const mark = ourNamespace + "volume"
 var errNoParent = fmt.Errorf("%w: parent dataset is not there", storage.ErrPrecondition)
 
 // columns of zfs list, in the order of parseRow.
-var columns = []string{"name", "type", "volsize", "volblocksize", "used", "available", "refreservation", mark}
+var columns = []string{"name", "type", "volsize", "volblocksize", "used", "available", "refreservation", "volmode", mark}
 
 // report is a dataset as zfs(8) shows it, sizes in bytes.
 type report struct {
@@ -32,6 +32,7 @@ type report struct {
 	used        int64
 	available   int64
 	reservation int64         // refreservation, 0: none
+	mode        string        // volmode, "-" for a filesystem
 	mark        storage.Owner // empty: none
 }
 
@@ -122,9 +123,9 @@ func parseRow(line string) (report, error) {
 	if len(fields) != len(columns) {
 		return report{}, fmt.Errorf("%d columns, want %d", len(fields), len(columns))
 	}
-	r := report{name: fields[0], kind: fields[1]}
-	if fields[7] != "-" {
-		r.mark = storage.Owner(fields[7])
+	r := report{name: fields[0], kind: fields[1], mode: fields[7]}
+	if fields[8] != "-" {
+		r.mark = storage.Owner(fields[8])
 	}
 	for i, to := range []*int64{&r.size, &r.block, &r.used, &r.available, &r.reservation} {
 		text := fields[2+i]
@@ -137,7 +138,7 @@ func parseRow(line string) (report, error) {
 		}
 		*to = n
 	}
-	if r.name == "" || r.kind == "" || r.volume() && (r.size == 0 || r.block == 0) {
+	if r.name == "" || r.kind == "" || r.mode == "" || r.volume() && (r.size == 0 || r.block == 0) {
 		return report{}, errors.New("a column is empty")
 	}
 	return r, nil

@@ -14,9 +14,9 @@ import (
 func TestParseRows(t *testing.T) {
 	got, err := parseRows([]byte(parentRow + zvolRow))
 	want := map[string]report{
-		"tank/k8s": {name: "tank/k8s", kind: "filesystem", used: 12132352, available: 860141568},
+		"tank/k8s": {name: "tank/k8s", kind: "filesystem", mode: "-", used: 12132352, available: 860141568},
 		dataset: {name: dataset, kind: "volume", size: volsize, block: 16384, used: 12107776, available: 872237056,
-			reservation: 12107776, mark: owner},
+			reservation: 12107776, mode: "default", mark: owner},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(report{})); err != nil || diff != "" {
 		t.Errorf("parseRows = %v (-want +got):\n%s", err, diff)
@@ -25,7 +25,7 @@ func TestParseRows(t *testing.T) {
 
 func TestParseRows_refuses(t *testing.T) {
 	tests := map[string]string{
-		"a column less":     "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\n",
+		"a column less":     "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tdefault\n",
 		"a tab in the mark": strings.TrimSuffix(zvolRow, "\n") + "\tx\n",
 		"no volsize":        strings.Replace(zvolRow, "10010624", "-", 1),
 		"no volblocksize":   strings.Replace(zvolRow, "16384", "0", 1),
@@ -66,9 +66,14 @@ func TestClassify(t *testing.T) {
 		"cannot create 'tank/nosuch/pvc-12': parent does not exist":                                                     storage.ErrPrecondition,
 		"cannot create 'tank/k8s/pvc-12/inside': parent is not a filesystem":                                            storage.ErrPrecondition,
 		"cannot create 'tank/k8s/pvc-7': 'volblocksize' must be power of 2 from 512B to 16M":                            storage.ErrInvalid,
-		"cannot create 'tank/k8s/pvc-7': 'compression' must be one of 'on | off | lzjb'":                                storage.ErrInvalid,
-		"cannot create 'tank/k8s/pvc-7': invalid property 'foo'":                                                        storage.ErrInvalid,
-		"cannot create 'tank/k8s/pvc-7': 'quota' does not apply to datasets of this type":                               storage.ErrInvalid,
+		"cannot set property for 'tank/k8s/pvc-7': 'compression' must be one of 'on | off | lzjb'":                      storage.ErrInvalid,
+		"cannot set property for 'tank/k8s/pvc-7': invalid property 'foo'":                                              storage.ErrInvalid,
+		"cannot set property for 'tank/k8s/pvc-7': 'quota' does not apply to datasets of this type":                     storage.ErrInvalid,
+		"cannot set property for 'tank/k8s/pvc-7': 'used' is readonly":                                                  storage.ErrInvalid,
+		"cannot set property for 'tank/k8s/pvc-7': bad numeric value 'abc'":                                             storage.ErrInvalid,
+		"cannot set property for 'tank/k8s/pvc-7': numeric value is too large":                                          storage.ErrInvalid,
+		"cannot set property for 'tank/k8s/pvc-7': property value too long":                                             storage.ErrInvalid,
+		"cannot create 'tank/k8s/pvc-7': bad numeric value 'abc'":                                                       storage.ErrInvalid,
 		"cannot destroy 'tank/r': dataset is busy":                                                                      storage.ErrBusy,
 		"cannot destroy 'tank/k8s/pvc-4': volume has children\nuse '-r' to destroy the following datasets:\ntank/k8s@a": storage.ErrPrecondition,
 		"cannot rename 'tank/k8s/pvc-2': dataset already exists":                                                        storage.ErrConflict,

@@ -5,18 +5,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
 )
 
-// sizeMax bounds what is asked of ZFS in bytes. From 8 EiB on, which rounding can reach,
-// zfs create of OpenZFS 2.3 spins in the kernel for ever.
+// sizeMax bounds what is asked of ZFS in bytes, so that rounding up stays an int64.
 const sizeMax = 1 << 62
 
 // unfinished is where Create makes a volume: a name no volume has. zfs create makes the
@@ -59,7 +56,10 @@ func (p *Pool) create(ctx context.Context, s storage.Spec) (storage.Volume, erro
 			return storage.Volume{}, err
 		}
 	}
-	return p.volume(s.ID.Name, zvol), p.equal(ctx, zvol, s)
+	if err := p.equal(ctx, zvol, s); err != nil {
+		return storage.Volume{}, err
+	}
+	return p.volume(s.ID.Name, zvol), p.mode(ctx, zvol, s.ZFS.Properties["volmode"])
 }
 
 // fits refuses what cannot have room. What the reservation adds to the size only zfs knows.
@@ -73,15 +73,22 @@ func fits(s storage.Spec, available int64) error {
 	return nil
 }
 
-// make makes the zvol and answers it as it then is.
+// atCreate are the properties that zfs sets at create only (zfsprops(7)).
+var atCreate = []string{"encryption", "keyformat", "pbkdf2iters", "volblocksize"}
+
+// make makes the zvol and answers it as it then is. zfs create gets nothing that may fail:
+// while somebody has the new device open, as udev does, it takes a failure back by trying to
+// destroy the zvol again and again without a pause, in the kernel (zfs_ioc_create in
+// module/zfs/zfs_ioctl.c).
 func (p *Pool) make(ctx context.Context, s storage.Spec) (report, error) {
 	dataset, unfinished := p.cfg.dataset(s.ID.Name), p.cfg.unfinished(s.ID.Name, s.Owner)
-	argv := []string{"create", "-V", fmt.Sprint(s.Bytes)}
-	for _, key := range slices.Sorted(maps.Keys(s.ZFS.Properties)) {
-		argv = append(argv, "-o", key+"="+s.ZFS.Properties[key])
-	}
-	if _, err := p.tool(ctx, "zfs", append(argv, "-o", mark+"="+string(s.Owner), unfinished)...); err != nil {
+	create, set := assign(s)
+	argv := slices.Concat([]string{"create", "-s", "-V", fmt.Sprint(s.Bytes)}, create, []string{unfinished})
+	if _, err := p.tool(ctx, "zfs", argv...); err != nil {
 		return report{}, err
+	}
+	if _, err := p.tool(ctx, "zfs", slices.Concat([]string{"set"}, set, []string{unfinished})...); err != nil {
+		return report{}, errors.Join(err, p.destroy(ctx, unfinished))
 	}
 	if _, err := p.tool(ctx, "zfs", "rename", unfinished, dataset); err != nil {
 		return report{}, err
@@ -98,6 +105,40 @@ func (p *Pool) make(ctx context.Context, s storage.Spec) (report, error) {
 		return report{}, fmt.Errorf("zfs made %d bytes, asked for %d", zvol.size, s.Bytes)
 	}
 	return zvol, nil
+}
+
+// assign sorts a request's properties into options of zfs create and assignments of zfs set,
+// with the mark and the reservation. volmode is in neither: see mode.
+func assign(s storage.Spec) (create, set []string) {
+	set = []string{mark + "=" + string(s.Owner)}
+	for _, key := range slices.Sorted(maps.Keys(s.ZFS.Properties)) {
+		switch assignment := key + "=" + s.ZFS.Properties[key]; {
+		case slices.Contains(atCreate, key):
+			create = append(create, "-o", assignment)
+		case key != "volmode":
+			set = append(set, assignment)
+		}
+	}
+	if !sparse(s.ZFS.Properties) {
+		set = append(set, "refreservation=auto")
+	}
+	return create, set
+}
+
+// mode sets the volmode that was asked for. That has the kernel make the device anew, by
+// name and from a queue (zvol_set_volmode_impl in module/zfs/zvol.c): before the rename the
+// name would be gone by then, and the zvol without a device for good. A create that died
+// before this is repeated before anybody is handed the device, and Activate hands out none of
+// another mode.
+func (p *Pool) mode(ctx context.Context, zvol report, want string) error {
+	if want == "geom" {
+		want = "full" // zfs shows one as the other
+	}
+	if want == "" || want == zvol.mode {
+		return nil
+	}
+	_, err := p.tool(ctx, "zfs", "set", "volmode="+want, zvol.name)
+	return err
 }
 
 // equal holds what is there to a request: its owner's zvol, of that size rounded up to its
@@ -170,35 +211,17 @@ func (p *Pool) Inspect(ctx context.Context, name string) (storage.Volume, error)
 // to it. One that does not come at once is storage.ErrPrecondition and an fs.ErrNotExist.
 func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
 	zvol, err := p.usable(ctx, name, owner)
-	if err == nil {
+	switch {
+	case err != nil:
+	case zvol.mode == "none":
+		err = fmt.Errorf("%w: its volmode is none, so it has no device; fix: zfs set volmode=default %s", storage.ErrPrecondition, zvol.name)
+	default:
 		err = p.nodes.settle(ctx, zvol)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = p.nudge(ctx, zvol.name); err == nil {
-			err = p.nodes.settle(ctx, zvol)
-		}
 	}
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("activate zvol %s: %w", p.cfg.dataset(name), err)
 	}
 	return p.volume(name, zvol), nil
-}
-
-// nudge has the kernel make a device that it owes. It makes devices by name in a queue of its
-// own (zvol_create_minors in module/os/linux/zfs/zvol_os.c): where the rename of Create came
-// first, the name in the queue is gone and there is no device. Writing the mode the zvol has
-// makes a missing one, and changes nothing else.
-func (p *Pool) nudge(ctx context.Context, dataset string) error {
-	out, err := p.tool(ctx, "zfs", "get", "-Hp", "-o", "value", "volmode", dataset)
-	if err != nil {
-		return err
-	}
-	mode := strings.TrimSpace(string(out))
-	if mode == "none" {
-		return fmt.Errorf("%w: volmode of %s is none, so it has no device; fix: zfs set volmode=default %s", storage.ErrPrecondition, dataset, dataset)
-	}
-	_, err = p.tool(ctx, "zfs", "set", "volmode="+mode, dataset)
-	return err
 }
 
 // Delete implements storage.Backend. Snapshots and clones make it storage.ErrPrecondition.

@@ -3,9 +3,12 @@ package zfs_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/blockdev"
@@ -79,32 +82,6 @@ func TestPool_withoutUdev_kernel(t *testing.T) {
 }
 
 // B-215, H-81: nothing but the zvol itself is destroyed.
-// The kernel owes a device for good where Create's rename was faster than its queue. The same
-// is had here by forbidding devices while the zvol is made.
-func TestPool_owedDevice_kernel(t *testing.T) {
-	p := emptyPool(t)
-	inhibit := func(value string) {
-		if err := os.WriteFile("/sys/module/zfs/parameters/zvol_inhibit_dev", []byte(value), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	inhibit("1")
-	t.Cleanup(func() { inhibit("0") })
-	v, err := p.Create(t.Context(), spec("pvc-1", block))
-	if err != nil {
-		t.Fatal(err)
-	}
-	inhibit("0")
-	for range 2 {
-		if got, err := p.Activate(t.Context(), "pvc-1", owner); err != nil || got != v {
-			t.Errorf("Activate = %+v, %v, want %+v", got, err, v)
-		}
-	}
-	if size, err := blockdev.Size(v.DevicePath); err != nil || size != v.Bytes {
-		t.Errorf("Size of the device = %d, %v, want %d", size, err, v.Bytes)
-	}
-}
-
 func TestPool_children_kernel(t *testing.T) {
 	p := emptyPool(t)
 	if _, err := p.Create(t.Context(), spec("pvc-1", block)); err != nil {
@@ -173,6 +150,86 @@ func TestPool_tornReservation_kernel(t *testing.T) {
 	wantWhole(t, "pvc-1")
 }
 
+// H-15: a volmode arrives, and with it a device without partitions, also while somebody has
+// the one open that the kernel made first; the same create again leaves the device alone.
+func TestPool_volmode_kernel(t *testing.T) {
+	p := emptyPool(t)
+	s := whole("pvc-1", size)
+	stop := hold(t, time.Second)
+	v, err := p.Create(t.Context(), s)
+	stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, v.DevicePath, os.O_RDWR)
+	defer f.Close()
+	wantAlone(t, f)
+	if again, err := p.Create(t.Context(), s); err != nil || again != v {
+		t.Errorf("Create again = %+v, %v, want %+v", again, err, v)
+	}
+	if _, err := f.WriteAt(make([]byte, 4096), 0); errors.Join(err, f.Sync()) != nil {
+		t.Errorf("write to the open device = %v", err)
+	}
+	if got := tool(t, "zfs", "get", "-H", "-o", "value", "volmode", below+"pvc-1"); got != "dev" {
+		t.Errorf("volmode = %q, want dev", got)
+	}
+}
+
+// wantAlone holds a device to having no partitions, whatever it contains.
+func wantAlone(t *testing.T, f *os.File) {
+	t.Helper()
+	major, minor, err := blockdev.FileNumbers(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/ext_range", major, minor))
+	if err != nil || strings.TrimSpace(string(got)) != "1" {
+		t.Errorf("ext_range = %q, %v, want 1: no partitions", got, err)
+	}
+}
+
+// A device that is being replaced is not handed out: somebody has it open, so the kernel
+// waits with the new one.
+func TestPool_volmodePending_kernel(t *testing.T) {
+	p := emptyPool(t)
+	v, err := p.Create(t.Context(), spec("pvc-1", size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, v.DevicePath, os.O_RDONLY)
+	tool(t, "zfs", "set", "volmode=dev", below+"pvc-1")
+	if got, err := p.Activate(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrPrecondition) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Activate = %+v, %v, want ErrPrecondition of a device that is yet to come", got, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f = open(t, v.DevicePath, os.O_RDONLY)
+	defer f.Close()
+	wantAlone(t, f)
+}
+
+// A parent whose volumes have no devices: the error says so, and what to do.
+func TestPool_volmodeNone_kernel(t *testing.T) {
+	p := emptyPool(t)
+	tool(t, "zfs", "set", "volmode=none", tank+"/"+parent)
+	if _, err := p.Create(t.Context(), spec("pvc-1", size)); err != nil {
+		t.Fatal(err)
+	}
+	fix := "zfs set volmode=default " + below + "pvc-1"
+	if _, err := p.Activate(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), fix) {
+		t.Errorf("Activate = %v, want ErrPrecondition that says %q", err, fix)
+	}
+	tool(t, strings.Fields(fix)...)
+	wantByte(t, "/dev/zvol/"+below+"pvc-1", 0, 0)
+	s := spec("pvc-2", size)
+	s.ZFS.Properties = map[string]string{"volmode": "default"}
+	if _, err := p.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	wantByte(t, "/dev/zvol/"+below+"pvc-2", 0, 0)
+}
+
 // Properties arrive as they were asked for; one that zfs refuses is the caller's mistake, and
 // leaves nothing.
 func TestPool_properties_kernel(t *testing.T) {
@@ -186,7 +243,8 @@ func TestPool_properties_kernel(t *testing.T) {
 	if want := "4096\nzstd-3\nalways\na b=c"; got != want {
 		t.Errorf("properties = %q, want %q", got, want)
 	}
-	for key, value := range map[string]string{"volblocksize": "5000", "compression": "best", "quota": "1G", "used": "1", "nonsense": "x"} {
+	for key, value := range map[string]string{"volblocksize": "5000", "compression": "best", "quota": "1G", "used": "1", "nonsense": "x",
+		"snapshot_limit": "many", "volmode": "raw", "com.example:long": strings.Repeat("x", 9000)} {
 		s := spec("pvc-2", block)
 		s.ZFS.Properties = map[string]string{key: value}
 		if v, err := p.Create(t.Context(), s); !errors.Is(err, storage.ErrInvalid) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,15 +20,15 @@ import (
 
 // What zfs(8) 2.3.2 printed in a lab guest.
 const (
-	parentRow  = "tank/k8s\tfilesystem\t-\t-\t12132352\t860141568\t0\t-\n"
-	zvolRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\t" + owner + "\n"
-	sparseRow  = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12288\t860141568\t0\t" + owner + "\n"
-	othersRow  = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\t-\n"
-	copyRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tanother\n"
-	torn       = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t12107776\t872237056\t12107776\t" + owner + "\n"
-	grownRow   = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t22118400\t872237056\t22118400\t" + owner + "\n"
-	fileRow    = "tank/k8s/pvc-1\tfilesystem\t-\t-\t24576\t860141568\t0\t-\n"
-	halfMade   = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12288\t872237056\t0\t-\n"
+	parentRow  = "tank/k8s\tfilesystem\t-\t-\t12132352\t860141568\t0\t-\t-\n"
+	zvolRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tdefault\t" + owner + "\n"
+	sparseRow  = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12288\t860141568\t0\tdefault\t" + owner + "\n"
+	othersRow  = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tdefault\t-\n"
+	copyRow    = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12107776\t872237056\t12107776\tdefault\tanother\n"
+	torn       = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t12107776\t872237056\t12107776\tdefault\t" + owner + "\n"
+	grownRow   = "tank/k8s/pvc-1\tvolume\t20004864\t16384\t22118400\t872237056\t22118400\tdefault\t" + owner + "\n"
+	fileRow    = "tank/k8s/pvc-1\tfilesystem\t-\t-\t24576\t860141568\t0\t-\t-\n"
+	halfMade   = "tank/k8s/pvc-1\tvolume\t10010624\t16384\t12288\t872237056\t0\tdefault\t-\n"
 	unfinished = "tank/k8s/unfinished 4c94214b1330276a"
 )
 
@@ -46,7 +47,7 @@ func fails(s hosttest.Step, stderr string) hosttest.Step {
 // list is zfs list of the parent and datasets; absent are those it says are not there.
 func list(rows string, absent []string, datasets ...string) hosttest.Step {
 	s := zfs(append([]string{"list", "-H", "-p", "-o",
-		"name,type,volsize,volblocksize,used,available,refreservation,pillar-csi.bhyoo.com:volume", "tank/k8s"}, datasets...)...)
+		"name,type,volsize,volblocksize,used,available,refreservation,volmode,pillar-csi.bhyoo.com:volume", "tank/k8s"}, datasets...)...)
 	s.Stdout = rows
 	for _, a := range absent {
 		s.Exit = 1
@@ -70,12 +71,18 @@ func noPool(datasets ...string) hosttest.Step {
 	return list("", append([]string{"tank/k8s"}, datasets...), datasets...)
 }
 
-func created(args ...string) hosttest.Step {
-	return zfs(append(append([]string{"create", "-V", "10000000"}, args...), "-o", "pillar-csi.bhyoo.com:volume="+owner, unfinished)...)
+// The steps of a create.
+func created(options ...string) hosttest.Step {
+	return zfs(slices.Concat([]string{"create", "-s", "-V", "10000000"}, options, []string{unfinished})...)
 }
-
+func assigned(more ...string) hosttest.Step {
+	return zfs(slices.Concat([]string{"set", "pillar-csi.bhyoo.com:volume=" + owner}, more, []string{unfinished})...)
+}
+func reserved() hosttest.Step  { return assigned("refreservation=auto") }
 func renamed() hosttest.Step   { return zfs("rename", unfinished, dataset) }
+func moded() hosttest.Step     { return zfs("set", "volmode=dev", dataset) }
 func destroyed() hosttest.Step { return zfs("destroy", dataset) }
+func removed() hosttest.Step   { return zfs("destroy", unfinished) }
 
 func tank(t *testing.T, steps ...hosttest.Step) *Pool {
 	return New(hosttest.Script(t, steps...), host.Root(t.TempDir()), Config{Pool: "tank", ParentDataset: "k8s"})
@@ -95,15 +102,21 @@ func TestPool_Create(t *testing.T) {
 		properties map[string]string
 		steps      []hosttest.Step
 	}{
-		"B-210 new": {nil, []hosttest.Step{looksAbsent(), created(), renamed(), present(zvolRow)}},
+		"B-210 new": {nil, []hosttest.Step{looksAbsent(), created(), reserved(), renamed(), present(zvolRow)}},
 		"B-210 properties as they are": {
 			map[string]string{"volblocksize": "16k", "compression": "lz4", "refreservation": "none"},
-			[]hosttest.Step{looksAbsent(), created("-o", "compression=lz4", "-o", "refreservation=none", "-o", "volblocksize=16k"), renamed(), present(sparseRow)},
+			[]hosttest.Step{looksAbsent(), created("-o", "volblocksize=16k"), assigned("compression=lz4", "refreservation=none"), renamed(), present(sparseRow)},
 		},
+		"volmode by the final name": {
+			map[string]string{"volmode": "dev"},
+			[]hosttest.Step{looksAbsent(), created(), reserved(), renamed(), present(zvolRow), moded()},
+		},
+		"H-37 died before its volmode":              {map[string]string{"volmode": "dev"}, []hosttest.Step{looks(zvolRow), moded()}},
+		"has its volmode":                           {map[string]string{"volmode": "geom"}, []hosttest.Step{looks(strings.Replace(zvolRow, "default", "full", 1))}},
 		"B-212 there already, properties untouched": {map[string]string{"compression": "lz4"}, []hosttest.Step{looks(zvolRow)}},
 		"H-37 left unfinished": {nil, []hosttest.Step{
 			list(parentRow+strings.Replace(halfMade, dataset, unfinished, 1), []string{dataset}, dataset, unfinished),
-			zfs("destroy", unfinished), created(), renamed(), present(zvolRow)}},
+			removed(), created(), reserved(), renamed(), present(zvolRow)}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -127,12 +140,14 @@ func TestPool_Create_fails(t *testing.T) {
 		"B-217 a copy":              {[]hosttest.Step{looks(copyRow)}, volsize, storage.ErrForeign},
 		"B-213 more than available": {[]hosttest.Step{looksAbsent()}, 860141569, storage.ErrNoSpace},
 		"more than any pool":        {[]hosttest.Step{looksAbsent()}, 1<<63 - 1, storage.ErrNoSpace},
-		"B-213 zfs says so": {[]hosttest.Step{looksAbsent(),
+		"B-213 zfs says so": {[]hosttest.Step{looksAbsent(), created(),
+			fails(reserved(), "cannot set property for '"+unfinished+"': size is greater than available space"), removed()}, 10000000, storage.ErrNoSpace},
+		"not even metadata has room": {[]hosttest.Step{looksAbsent(),
 			fails(created(), "cannot create '"+unfinished+"': out of space")}, 10000000, storage.ErrNoSpace},
 		"B-204 no pool": {[]hosttest.Step{noPool(dataset, unfinished)}, volsize, storage.ErrPrecondition},
-		"a property of another type": {[]hosttest.Step{looksAbsent(),
-			fails(created(), "cannot create '"+unfinished+"': 'quota' does not apply to datasets of this type")}, 10000000, storage.ErrInvalid},
-		"made by somebody meanwhile": {[]hosttest.Step{looksAbsent(), created(),
+		"a property of another type": {[]hosttest.Step{looksAbsent(), created(),
+			fails(reserved(), "cannot set property for '"+unfinished+"': 'quota' does not apply to datasets of this type"), removed()}, 10000000, storage.ErrInvalid},
+		"made by somebody meanwhile": {[]hosttest.Step{looksAbsent(), created(), reserved(),
 			fails(renamed(), "cannot rename '"+unfinished+"': dataset already exists")}, 10000000, storage.ErrConflict},
 	}
 	for name, tt := range tests {
@@ -147,7 +162,7 @@ func TestPool_Create_fails(t *testing.T) {
 // B-211: a zvol smaller than asked for is no success.
 func TestPool_Create_readsBack(t *testing.T) {
 	small := strings.Replace(zvolRow, "10010624", "9994240", 1)
-	p := tank(t, looksAbsent(), created(), renamed(), present(small))
+	p := tank(t, looksAbsent(), created(), reserved(), renamed(), present(small))
 	if got, err := p.Create(t.Context(), request(10000000, nil)); err == nil || errors.Is(err, storage.ErrConflict) {
 		t.Errorf("Create = %+v, %v, want an unclassified error", got, err)
 	}
@@ -179,7 +194,8 @@ func TestPool_check(t *testing.T) {
 		"pillar's size":                 {property("volsize", "1"), storage.ErrInvalid},
 		"pillar's mark":                 {property(mark, "pvc-2"), storage.ErrInvalid},
 		"no device":                     {property("volmode", "none"), storage.ErrInvalid},
-		"a reservation that hangs zfs":  {property("refreservation", "auto"), storage.ErrInvalid},
+		"no volmode":                    {property("volmode", "raw"), storage.ErrInvalid},
+		"pillar's reservation":          {property("refreservation", "auto"), storage.ErrInvalid},
 		"a reservation of its own":      {property("reservation", "1G"), storage.ErrInvalid},
 		"its column's name":             {property("reserv", "16E"), storage.ErrInvalid},
 		"a reservation by its column":   {property("refreserv", "auto"), storage.ErrInvalid},
@@ -319,7 +335,7 @@ func TestPool_Delete(t *testing.T) {
 		"B-215 there":             {[]hosttest.Step{looks(zvolRow), destroyed(), looksAbsent()}, nil},
 		"N-52 made by hand":       {[]hosttest.Step{looks(othersRow)}, storage.ErrForeign},
 		"absent":                  {[]hosttest.Step{looksAbsent(), looksAbsent()}, nil},
-		"left unfinished":         {[]hosttest.Step{left, zfs("destroy", unfinished), looksAbsent()}, nil},
+		"left unfinished":         {[]hosttest.Step{left, removed(), looksAbsent()}, nil},
 		"gone meanwhile":          {[]hosttest.Step{looks(zvolRow), fails(destroyed(), "cannot open 'tank/k8s/pvc-1': dataset does not exist"), looksAbsent()}, nil},
 		"pool exported meanwhile": {[]hosttest.Step{looks(zvolRow), fails(destroyed(), "cannot open 'tank/k8s/pvc-1': dataset does not exist"), noPool(dataset, unfinished)}, storage.ErrPrecondition},
 		"exported between":        {[]hosttest.Step{looksAbsent(), noPool(dataset, unfinished)}, storage.ErrPrecondition},
@@ -365,7 +381,7 @@ func TestPool_Delete_busy(t *testing.T) {
 
 func TestPool_List(t *testing.T) {
 	all := zfs("list", "-H", "-p", "-r", "-d", "1", "-t", "volume", "-o",
-		"name,type,volsize,volblocksize,used,available,refreservation,pillar-csi.bhyoo.com:volume", "tank/k8s")
+		"name,type,volsize,volblocksize,used,available,refreservation,volmode,pillar-csi.bhyoo.com:volume", "tank/k8s")
 	all.Stdout = zvolRow + strings.Replace(halfMade, dataset, unfinished, 1)
 	got, err := tank(t, all).List(t.Context())
 	if diff := cmp.Diff([]storage.Volume{want}, got); err != nil || diff != "" {

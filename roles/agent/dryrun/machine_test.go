@@ -98,7 +98,7 @@ func TestMachine_conformance(t *testing.T) {
 				Backend: zvols(w.Machine), Pool: "tank", Unit: block, Names: []string{"a.b:c_d-e"},
 				Spec: zvol, Open: w.Open, Hold: w.Hold, Reboot: func(t testing.TB) { w.Reboot() },
 				Stranger: func(t testing.TB, name string, bytes int64) {
-					w.tool(t, "zfs", "create", "-V", fmt.Sprint(bytes), "tank/k8s/volumes/"+name)
+					w.tool(t, "zfs", "create", "-s", "-V", fmt.Sprint(bytes), "tank/k8s/volumes/"+name)
 				},
 			}
 		})
@@ -111,7 +111,7 @@ func TestMachine_unknown(t *testing.T) {
 	(&world{m}).tool(t, "lvcreate", "--size", "4194304b", "--name", "a", "vg0")
 	for _, line := range []string{
 		"lvcreate --yes --size 4194304b --mirrors 1 --name b vg0", "lvs --options lv_name,lv_health_status vg0", "lvcreate --size 4m --name b vg0",
-		"lvconvert --yes vg0/a", "vgreduce vg0", "zfs create tank/a", "zfs create -V 1M -b 4K tank/a", "zfs snapshot tank@a", "zpool scrub tank", "mkfs.ext4 /dev/vg0/a",
+		"lvconvert --yes vg0/a", "vgreduce vg0", "zfs create tank/a", "zfs create -s -V 1M -b 4K tank/a", "zfs snapshot tank@a", "zpool scrub tank", "mkfs.ext4 /dev/vg0/a",
 	} {
 		words := strings.Fields(line)
 		if out, err := m.Run(t.Context(), words[0], words[1:]...); err == nil {

@@ -1,6 +1,7 @@
 package dryrun
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -80,7 +81,7 @@ func parseZFS(args []string) (c zfsCall, err error) {
 		case slices.Contains([]string{"-o", "-V", "-d", "-t"}, a) && i+1 < len(args):
 			i++
 			c.options[a] = append(c.options[a], args[i])
-		case slices.Contains([]string{"-H", "-p", "-r"}, a):
+		case slices.Contains([]string{"-H", "-p", "-r", "-s"}, a):
 			c.options[a] = nil
 		case !strings.HasPrefix(a, "-"):
 			c.names = append(c.names, a)
@@ -106,8 +107,8 @@ func (m *Machine) zfs(args []string) (string, error) {
 		return "", m.zfsDestroy(names[0])
 	case verb == "rename" && len(names) == 2:
 		return "", m.zfsRename(names[0], names[1])
-	case verb == "set" && len(names) == 2:
-		return "", m.zfsSet(names[0], names[1])
+	case verb == "set" && len(names) > 1:
+		return "", m.zfsSet(names[:len(names)-1], names[len(names)-1])
 	}
 	return "", refuse(2, "no simulation of zfs %s", verb)
 }
@@ -173,6 +174,8 @@ func (d *dataset) property(key, name string, z *zpool) string {
 		return fmt.Sprint(d.Volsize)
 	case key == "volblocksize" && d.volume():
 		return fmt.Sprint(d.Block)
+	case key == "volmode" && d.volume():
+		return d.mode()
 	}
 	if value, ok := d.Properties[key]; ok {
 		return value
@@ -180,13 +183,21 @@ func (d *dataset) property(key, name string, z *zpool) string {
 	return "-"
 }
 
+// mode is the volmode as zfs shows it: geom is full.
+func (d *dataset) mode() string {
+	mode := cmp.Or(d.Properties["volmode"], "default")
+	return strings.Replace(mode, "geom", "full", 1)
+}
+
+// zfsCreate makes a zvol that reserves nothing.
 func (m *Machine) zfsCreate(c zfsCall, name string) error {
 	z, have := m.lookup(name)
 	_, parent := m.lookup(filepath.Dir(name))
 	size, err := strconv.ParseInt(strings.Join(c.options["-V"], ""), 10, 64)
+	_, sparse := c.options["-s"]
 	switch {
-	case err != nil || size <= 0:
-		return refuse(2, "no simulation of a zfs create without a size")
+	case err != nil || size <= 0 || !sparse:
+		return refuse(2, "no simulation of a zfs create without -s and -V")
 	case parent == nil:
 		return refuse(1, "cannot create '%s': parent does not exist", name)
 	case have != nil:
@@ -203,12 +214,6 @@ func (m *Machine) zfsCreate(c zfsCall, name string) error {
 		}
 	}
 	d.Volsize = (size + d.Block - 1) / d.Block * d.Block
-	if r, set := d.Properties["refreservation"]; !set || r == "auto" {
-		d.Reservation = d.Volsize
-	}
-	if d.Reservation > z.available() {
-		return refuse(1, "cannot create '%s': out of space", name)
-	}
 	z.Datasets[name] = d
 	return m.attach(name, d)
 }
@@ -238,7 +243,7 @@ func (m *Machine) zfsDestroy(name string) error {
 	}
 	delete(z.Datasets, name)
 	delete(m.open, "/dev/zvol/"+name)
-	return errors.Join(os.RemoveAll(m.root.Path("sys/block", d.node())), os.Remove(m.root.Path("dev", d.node())))
+	return errors.Join(os.RemoveAll(m.root.Path("sys/block", d.node())), os.RemoveAll(m.root.Path(d.numbered())), os.Remove(m.root.Path("dev", d.node())))
 }
 
 func (m *Machine) zfsRename(from, to string) error {
@@ -257,32 +262,54 @@ func (m *Machine) zfsRename(from, to string) error {
 	return nil
 }
 
-func (m *Machine) zfsSet(assignment, name string) error {
+func (m *Machine) zfsSet(assignments []string, name string) error {
 	z, d := m.lookup(name)
-	key, value, _ := strings.Cut(assignment, "=")
-	switch {
-	case d == nil:
+	if d == nil {
 		return refuse(1, "cannot open '%s': dataset does not exist", name)
-	case key == "refreservation" && value == "auto":
-		d.Reservation = d.Volsize
-		return nil
-	case key != "volsize":
-		d.Properties[key] = value
-		return nil
 	}
+	for _, a := range assignments {
+		var err error
+		switch key, value, _ := strings.Cut(a, "="); {
+		case key == "volsize":
+			err = m.zfsResize(z, d, name, value)
+		case key == "volblocksize":
+			err = refuse(1, "cannot set property for '%s': 'volblocksize' is readonly", name)
+		case key == "refreservation" && value == "auto":
+			err = d.reserve(z, name, d.Volsize)
+		case key == "refreservation":
+			d.Reservation = 0
+		default:
+			d.Properties[key] = value
+			err = m.show(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Machine) zfsResize(z *zpool, d *dataset, name, value string) error {
 	size, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || size <= 0 || size%d.Block != 0 {
 		return refuse(1, "cannot set property for '%s': 'volsize' must be a multiple of volume block size", name)
 	}
 	if d.Reservation > 0 {
-		if size-d.Reservation > z.available() {
-			return refuse(1, "cannot set property for '%s': size is greater than available space", name)
+		if err := d.reserve(z, name, size); err != nil {
+			return err
 		}
-		d.Reservation = size
 	}
 	d.Volsize = size
 	d.content.resize(size)
 	return m.show(d)
+}
+
+func (d *dataset) reserve(z *zpool, name string, bytes int64) error {
+	if bytes-d.Reservation > z.available() {
+		return refuse(1, "cannot set property for '%s': size is greater than available space", name)
+	}
+	d.Reservation = bytes
+	return nil
 }
 
 // attach gives a zvol its device.
@@ -309,9 +336,20 @@ func (m *Machine) zvolTaken(d *dataset) bool {
 
 func (d *dataset) node() string { return fmt.Sprintf("zd%d", d.minor) }
 
-// show has sysfs tell the zvol's size, in sectors.
+// numbered is sysfs's directory of the zvol's device by its numbers.
+func (d *dataset) numbered() string {
+	return fmt.Sprintf("sys/dev/block/%d:%d", zvolMajor, d.minor)
+}
+
+// show has sysfs tell the zvol's size, in sectors, and whether its device has partitions.
 func (m *Machine) show(d *dataset) error {
-	return m.files(filepath.Join("sys/block", d.node()), map[string]string{"size": fmt.Sprint(d.Volsize / 512)})
+	minors := "256"
+	if d.mode() == "dev" {
+		minors = "1"
+	}
+	return errors.Join(
+		m.files(filepath.Join("sys/block", d.node()), map[string]string{"size": fmt.Sprint(d.Volsize / 512)}),
+		m.files(d.numbered(), map[string]string{"ext_range": minors}))
 }
 
 // Ask answers which zvol a device is; path may be a link to it.
