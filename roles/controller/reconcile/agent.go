@@ -149,6 +149,9 @@ func (r *Agents) check(ctx context.Context, pa *v1alpha1.PillarAgent, dependents
 		return ctrl.Result{}, err
 	}
 	r.connect(ctx, pa, s)
+	if err := r.moved(ctx, pa, s); err != nil {
+		return ctrl.Result{}, err
+	}
 	if dependents != "" {
 		s.deletionBlocked(dependents)
 		return r.finish(ctx, s, blocked)

@@ -17,6 +17,7 @@ const (
 	eventRecreated     = "StorageClassRecreated"
 	eventDuplicate     = "DuplicateInitiator"
 	eventByHand        = "DeletedByHand"
+	eventMoved         = "AddressChanged"
 )
 
 // tell makes an event about obj. action says what was done or looked at.

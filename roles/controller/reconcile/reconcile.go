@@ -2,6 +2,7 @@
 // per kind:
 //
 //	agent.go     address, node label, health, capabilities
+//	moved.go     volumes whose hosts dial an address the agent had before
 //	exports.go   every volume's export: what changed, everything each 30 s, a closed gate
 //	store.go     is the pool there, does the layout agree, how much space is left
 //	protocol.go  who uses it, is its CHAP Secret usable
