@@ -170,6 +170,8 @@ var rules = map[string]func(*rig){
 		if is, err := r.fs.IsDir(r.allowed.Sub(ruleHost).Name()); is || err != nil {
 			r.t.Errorf("IsDir of a link = %v, %v, want no", is, err)
 		}
+		_, err := r.fs.ReadFile(r.allowed.Sub(ruleHost).Name())
+		r.refused(err, syscall.EISDIR)
 	},
 	"a switch is on or off": func(r *rig) {
 		r.enable()

@@ -185,7 +185,7 @@ func (k *Kernel) ReadFile(name string) ([]byte, error) {
 	switch {
 	case n == nil:
 		return nil, fail("open", name, syscall.ENOENT)
-	case n.dir:
+	case n.dir, n.target != "":
 		return nil, fail("read", name, syscall.EISDIR)
 	case path.Base(name) == "revalidate_size":
 		return nil, fail("open", name, syscall.EACCES)
