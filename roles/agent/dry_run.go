@@ -100,7 +100,7 @@ func dryRun(ctx context.Context, cfg Config, n node, uid int) (dryrun.Report, er
 		r.Lack(dryrun.Missing{Subsystem: "user", Problem: fmt.Sprintf("user %d is not root: much of the host cannot be seen", uid),
 			Fix: "run it as root; in its pod: privileged: true"})
 	}
-	vols, ts := n.volumes(f), n.targets(filepath.Join(cfg.StateDir, "nvmet-identity"))
+	vols, ts := n.volumes(f), n.targets(filepath.Join(cfg.StateDir, "nvmet-identity"), zap.NewNop())
 	dryModules(&r, mods, f)
 	dryFindings(&r, mods, look(ctx, mods, vols, ts))
 	dryPools(ctx, &r, vols)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -73,7 +74,7 @@ func (n node) server(f file, st *state, log *zap.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newServer(log, st, marks, n.volumes(f), n.targets(st.path("nvmet-identity")), n.mount)
+	s := newServer(log, st, marks, n.volumes(f), n.targets(st.path("nvmet-identity"), log), n.mount)
 	s.root, s.version = n.root, n.version
 	return s, nil
 }
@@ -120,8 +121,10 @@ func (n node) lvmPool(e *lvmEntry) pool {
 }
 
 // targets makes every protocol. One line each.
-func (n node) targets(identities string) targets {
-	cfg := nvmet.Config{IdentityDir: identities, Root: n.root}
+func (n node) targets(identities string, log *zap.Logger) targets {
+	cfg := nvmet.Config{IdentityDir: identities, Root: n.root, Unbounded: sync.OnceFunc(func() {
+		log.Info("transfer limits are left to the nodes: this kernel's nvmet has no param_mdts (Linux 7.1 has)")
+	})}
 	if n.simulated != nil {
 		cfg.Number = n.simulated.Number
 	}

@@ -24,6 +24,9 @@ func (t *Target) Allow(ctx context.Context, volume, device, hostNQN string) erro
 		if s.anyHost {
 			return nil
 		}
+		if _, err := t.identity(volume, s.dir.Base(), s); err != nil { // from here on a host may know it
+			return err
+		}
 		return t.allow(ctx, s, hostNQN)
 	})
 	if err != nil {

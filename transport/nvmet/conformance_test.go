@@ -13,7 +13,7 @@ var invalidNQNs = []string{"", "..", "nqn.2026-01.com.example:a/b", "iqn.2026-01
 
 func TestTarget_conformance(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) transporttest.System {
-		_, tgt := fixture(t)
+		_, tgt := inMemory(t)
 		return transporttest.System{
 			Target: tgt, Kind: transport.NVMeTCP, Devices: [2]string{"/dev/null", "/dev/zero"},
 			Portal: portal, Initiators: [2]string{host1, host2}, InvalidNames: invalidNQNs,

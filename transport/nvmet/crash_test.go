@@ -2,14 +2,12 @@ package nvmet
 
 import (
 	"errors"
-	"io/fs"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pillar-csi/pillar/transport"
+	"github.com/pillar-csi/pillar/transport/configfs"
 	"github.com/pillar-csi/pillar/transport/configfs/configfstest"
 )
 
@@ -25,59 +23,52 @@ func crashing(k *configfstest.Kernel, n int) {
 	}
 }
 
-// content is what a configfs holds, for comparison.
-func content(t *testing.T, k *configfstest.Kernel, dir string, into map[string]string) map[string]string {
-	names, err := k.ReadDir(dir)
-	must(t, err)
-	for _, name := range names {
-		full := dir + "/" + name
-		if isDir, _ := k.IsDir(full); isDir {
-			into[full] = "dir"
-			content(t, k, full, into)
-			continue
-		}
-		value, err := k.ReadFile(full)
-		if errors.Is(err, fs.ErrPermission) { // only takes writes, holds nothing
-			continue
-		}
-		must(t, err)
-		into[full] = string(value)
-	}
-	return into
+// crashes are the operations that have more than one effect. repair is what the controller
+// sends after the retry.
+var crashes = map[string]struct {
+	setup       func(*testing.T, *Target)
+	act, repair func(*testing.T, *Target) error
+}{
+	"export":        {none, exports(), nothing},
+	"host added":    {exporting(), exports(toBoth), nothing},
+	"host replaced": {exporting(), exports(toOther), nothing},
+	"allow": {exporting(), func(t *testing.T, tgt *Target) error {
+		return tgt.Allow(t.Context(), volume, device, host2)
+	}, nothing},
+	"deny": {exporting(toBoth), func(t *testing.T, tgt *Target) error {
+		return tgt.Deny(t.Context(), volume, device, host1, free)
+	}, exports(toOther)},
+	"unexport": {exporting(toBoth), func(t *testing.T, tgt *Target) error {
+		return tgt.Unexport(t.Context(), volume, device)
+	}, nothing},
 }
 
-// TestTarget_crashes kills each operation before every effect it has. The repeated call
-// must lead to the very state the undisturbed one leads to, and at no moment may a host
-// reach a subsystem that is not complete.
-func TestTarget_crashes(t *testing.T) {
-	both := export(func(e *transport.Export) { e.Initiators = []string{host1, host2} })
-	tests := map[string]struct {
-		setup  func(*testing.T, *Target)
-		act    func(*testing.T, *Target) error
-		repair func(*testing.T, *Target) error // what the controller sends next
-	}{
-		"export": {none, func(t *testing.T, tgt *Target) error {
-			_, err := tgt.Export(t.Context(), export(nil), free)
-			return err
-		}, noRepair},
-		"unexport": {exporting(both), func(t *testing.T, tgt *Target) error {
-			return tgt.Unexport(t.Context(), volume, device)
-		}, noRepair},
-		"deny": {exporting(both), func(t *testing.T, tgt *Target) error {
-			return tgt.Deny(t.Context(), volume, device, host1, free)
-		}, func(t *testing.T, tgt *Target) error {
-			_, err := tgt.Export(t.Context(), export(func(e *transport.Export) { e.Initiators = []string{host2} }), free)
-			return err
-		}},
+// exports is exporting that answers the error.
+func exports(changes ...func(*transport.Export)) func(*testing.T, *Target) error {
+	return func(t *testing.T, tgt *Target) error {
+		_, err := tgt.Export(t.Context(), changed(changes...), free)
+		return err
 	}
-	for name, tc := range tests {
+}
+
+func nothing(*testing.T, *Target) error { return nil }
+
+// N-12, B-240, B-241: each operation is stopped before every effect it has. The repeated
+// call leads to the very state the undisturbed one leads to, and at no moment may a host
+// reach a subsystem that is not complete, or one that it is not listed in.
+func TestTarget_crashes(t *testing.T) { testCrashes(t, inMemory) }
+
+func TestKernel_crashes(t *testing.T) { testCrashes(t, onKernel) }
+
+func testCrashes(t *testing.T, system fixture) {
+	for name, tc := range crashes {
 		t.Run(name, func(t *testing.T) {
-			k, tgt := fixture(t)
+			k, tgt := system(t)
 			tc.setup(t, tgt)
 			must(t, tc.act(t, tgt))
-			want := content(t, k, "nvmet", map[string]string{})
+			want := content(t, k, "nvmet")
 			for n := 0; ; n++ {
-				k, tgt := fixture(t)
+				must(t, k.Clear())
 				tc.setup(t, tgt)
 				crashing(k, n)
 				err := tc.act(t, tgt)
@@ -91,7 +82,7 @@ func TestTarget_crashes(t *testing.T) {
 				}
 				must(t, tc.act(t, tgt))
 				must(t, tc.repair(t, tgt))
-				if diff := cmp.Diff(want, content(t, k, "nvmet", map[string]string{})); diff != "" {
+				if diff := cmp.Diff(want, content(t, k, "nvmet")); diff != "" {
 					t.Fatalf("after a crash before effect %d (-undisturbed +repeated):\n%s", n, diff)
 				}
 			}
@@ -99,19 +90,13 @@ func TestTarget_crashes(t *testing.T) {
 	}
 }
 
-func noRepair(*testing.T, *Target) error { return nil }
-
 // complete fails if a port serves a subsystem that lacks its identity, device or ACL.
-func complete(t *testing.T, k *configfstest.Kernel, n int) {
+func complete(t *testing.T, k configfs.FS, n int) {
 	t.Helper()
-	all := content(t, k, "nvmet", map[string]string{})
-	linked := slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(name string) bool {
-		return strings.HasPrefix(name, "nvmet/ports/") && strings.HasSuffix(name, "/subsystems/"+nqn)
-	})
-	if !linked {
+	if _, atAll := reachable(t, k); !atAll {
 		return
 	}
-	id := derive(nqn)
+	all, id := content(t, k, "nvmet"), derive(nqn)
 	for attr, want := range map[string]string{
 		"attr_serial": id.Serial, "attr_allow_any_host": "0", "namespaces/1/enable": "1",
 		"namespaces/1/device_uuid": id.UUID, "namespaces/1/device_nguid": id.NGUID, "namespaces/1/device_path": device,

@@ -219,5 +219,5 @@ func (t *Target) link(ctx context.Context, p plan) error {
 	if err != nil {
 		return err
 	}
-	return port.dir.Sub("subsystems").Link(ctx, s.dir)
+	return p.listens(port.dir.Sub("subsystems").Link(ctx, s.dir))
 }

@@ -47,6 +47,10 @@ type Config struct {
 	// Number answers the number of the device at a path; nil asks the kernel. A missing one
 	// is an fs.ErrNotExist.
 	Number func(path string) (uint64, error)
+
+	// Unbounded, if set, is called for an export that asks for a transfer limit which this
+	// kernel's ports cannot hold: the node then limits itself (block.md B-253).
+	Unbounded func()
 }
 
 // Target is the kernel's NVMe-oF/TCP target. Calls for different volumes may overlap; the

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/pillar-csi/pillar/transport"
 )
@@ -37,27 +39,48 @@ func portID(p transport.Portal) int {
 
 // port answers the port of the plan's portal, ready for the link. The caller holds t.ports.
 func (t *Target) port(ctx context.Context, p plan) (port, error) {
+	have, err := t.findPort(ctx, p)
+	if err != nil {
+		return port{}, err
+	}
+	bounds, err := t.bounds(have, p)
+	if err != nil {
+		return port{}, err
+	}
+	if len(have.links) > 0 {
+		return have, have.accepts(p, bounds)
+	}
+	return have, have.set(ctx, p, bounds)
+}
+
+// findPort finds the port of the plan's portal or makes one.
+func (t *Target) findPort(ctx context.Context, p plan) (port, error) {
 	all, err := t.portList()
 	if err != nil {
 		return port{}, err
 	}
-	for _, have := range all {
-		if have.serves(p) {
-			if len(have.links) > 0 {
-				return have, have.accepts(p)
-			}
-			return have, have.set(ctx, p)
-		}
+	if i := slices.IndexFunc(all, func(have port) bool { return have.serves(p) }); i >= 0 {
+		return all[i], nil
 	}
 	id, err := freePort(all, p)
 	if err != nil {
 		return port{}, err
 	}
 	fresh := port{id: id, dir: t.nvmet.Sub("ports", strconv.Itoa(id))}
-	if err := fresh.dir.Mkdir(ctx); err != nil {
-		return port{}, err
+	return fresh, fresh.dir.Mkdir(ctx)
+}
+
+// bounds tells whether the port can bound transfers: from Linux 7.1 on.
+func (t *Target) bounds(have port, want plan) (bool, error) {
+	names, err := have.dir.List()
+	if err != nil {
+		return false, err
 	}
-	return fresh, fresh.set(ctx, p)
+	bounds := slices.Contains(names, "param_mdts")
+	if !bounds && want.mdts != 0 && t.cfg.Unbounded != nil {
+		t.cfg.Unbounded()
+	}
+	return bounds, nil
 }
 
 // serves finds a port by its attributes: the ID proves nothing.
@@ -88,7 +111,7 @@ func (p *port) leftover(want plan) bool {
 
 // set writes an idle port. Every attribute is written: a port that was live once shows
 // the transport's default in-capsule size instead of -1.
-func (p *port) set(ctx context.Context, want plan) error {
+func (p *port) set(ctx context.Context, want plan, bounds bool) error {
 	family, inline := "ipv4", -1
 	if want.addr.Is6() {
 		family = "ipv6"
@@ -103,11 +126,7 @@ func (p *port) set(ctx context.Context, want plan) error {
 		{"addr_trsvcid", strconv.Itoa(int(want.Portal.Port))},
 		{"param_inline_data_size", strconv.Itoa(inline)},
 	}
-	names, err := p.dir.List()
-	if err != nil {
-		return err
-	}
-	if slices.Contains(names, "param_mdts") { // from Linux 7.1 on; else the node limits itself
+	if bounds {
 		attrs = append(attrs, [2]string{"param_mdts", strconv.Itoa(want.mdts)})
 	}
 	for _, a := range attrs {
@@ -119,7 +138,7 @@ func (p *port) set(ctx context.Context, want plan) error {
 }
 
 // accepts decides whether a live port, which cannot change, serves the request.
-func (p *port) accepts(want plan) error {
+func (p *port) accepts(want plan, bounds bool) error {
 	if want.InCapsuleDataSize != nil {
 		have, err := p.dir.Read("param_inline_data_size")
 		if err != nil {
@@ -129,9 +148,8 @@ func (p *port) accepts(want plan) error {
 			return p.refuse("param_inline_data_size", have, asked)
 		}
 	}
-	names, err := p.dir.List()
-	if err != nil || want.mdts == 0 || !slices.Contains(names, "param_mdts") {
-		return err
+	if want.mdts == 0 || !bounds {
+		return nil
 	}
 	text, err := p.dir.Read("param_mdts")
 	if err != nil {
@@ -150,4 +168,15 @@ func (p *port) accepts(want plan) error {
 func (p *port) refuse(attr, have, asked string) error {
 	return fmt.Errorf("%w: port %d (%s) is live with %s %s, asked for %s: ask for %s, use another TCP port, or unexport all %d volumes of this port first",
 		transport.ErrPrecondition, p.id, p.portal, attr, have, asked, have, len(p.links))
+}
+
+// listens says what keeps the plan's port from listening, which it starts with its first link.
+func (p plan) listens(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: bind address: %s is not an address of this machine: give it to the machine or set another: %w", transport.ErrPrecondition, p.Portal, err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w: bind address: something else listens at %s: end it or set another port: %w", transport.ErrPrecondition, p.Portal, err)
+	}
+	return err
 }
