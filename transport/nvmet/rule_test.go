@@ -123,21 +123,13 @@ var rules = map[string]func(*rig){
 	},
 	"B-249 N-13 an ACL closes first and opens last": func(r *rig) {
 		r.do(exporting(open))
-		r.k.OnEffect = func(line string) error {
-			if anyone, _ := reachable(r.t, r.k); anyone && !strings.HasSuffix(line, "allow_any_host 0") {
-				r.t.Errorf("before %q anyone is still admitted", line)
-			}
-			return nil
+		closing := r.whileOpen(exporting(toBoth))
+		if want := []string{"set " + subDir + "/attr_allow_any_host 0"}; !slices.Equal(closing, want) {
+			r.t.Errorf("anyone was admitted while the kernel saw %q, want %q", closing, want)
 		}
-		r.do(exporting(toBoth))
-		r.k.OnEffect = func(line string) error {
-			if anyone, _ := reachable(r.t, r.k); anyone {
-				r.t.Errorf("before %q anyone is admitted", line)
-			}
-			return nil
+		if opening := r.whileOpen(exporting(open)); len(opening) > 0 {
+			r.t.Errorf("anyone was admitted before %q", opening)
 		}
-		r.do(exporting(open))
-		r.k.OnEffect = nil
 	},
 	"B-255 D-29 a disabled namespace stays disabled over a revoke": func(r *rig) {
 		r.do(exporting(disabled, toBoth), denying(host1))
@@ -216,6 +208,22 @@ func (r *rig) others() map[string]string {
 func (r *rig) do(steps ...func(*testing.T, *Target)) {
 	r.t.Helper()
 	inTurn(steps...)(r.t, r.Target)
+}
+
+// whileOpen answers the effects of a step that came while anyone was admitted.
+func (r *rig) whileOpen(step func(*testing.T, *Target)) (lines []string) {
+	r.t.Helper()
+	r.k.Trace()
+	r.k.OnEffect = func(line string) error {
+		if anyone, _ := reachable(r.t, r.k); anyone {
+			lines = append(lines, line)
+		}
+		return nil
+	}
+	r.do(step)
+	r.k.OnEffect = nil
+	done := r.k.Trace() // without what was there already
+	return slices.DeleteFunc(lines, func(line string) bool { return !slices.Contains(done, line) })
 }
 
 // refused wants an error of a kind that says all of it.
