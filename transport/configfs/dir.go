@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -34,8 +33,10 @@ type FS interface {
 	Unlink(name string) error
 	ReadFile(name string) ([]byte, error)
 	WriteFile(name string, data []byte) error // one write(2), never creates the file
-	ReadDir(name string) ([]string, error)    // sorted
-	IsDir(name string) (bool, error)          // fs.ErrNotExist if there is nothing
+	// Store is WriteFile, and answers what the attribute shows from then on.
+	Store(name string, data []byte) (shown []byte, err error)
+	ReadDir(name string) ([]string, error) // sorted
+	IsDir(name string) (bool, error)       // fs.ErrNotExist if there is nothing
 }
 
 // Dir is a directory of configfs, present or not.
@@ -72,9 +73,6 @@ func (d Dir) Exists() (bool, error) {
 
 // Mkdir makes the object d. One that exists is success.
 func (d Dir) Mkdir(ctx context.Context) error {
-	if ok, err := d.Exists(); ok || err != nil {
-		return err
-	}
 	err := d.act(ctx, "mkdir "+d.name, func() error { return d.fs.Mkdir(d.name) })
 	if errors.Is(err, fs.ErrExist) { // another writer was faster, or the kernel still holds the name
 		if ok, look := d.Exists(); ok || look != nil {
@@ -96,12 +94,9 @@ func (d Dir) Rmdir(ctx context.Context) error {
 // Link makes the symbolic link d/<target's base name> to target, which is how configfs
 // connects two objects. A link that exists is success.
 func (d Dir) Link(ctx context.Context, target Dir) error {
-	if ok, err := d.linked(target.Base()); ok || err != nil {
-		return err
-	}
 	name := path.Join(d.name, target.Base())
 	err := d.act(ctx, "link "+name, func() error { return d.fs.Symlink(target.name, name) })
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return d.readBack(target.Base(), true)
@@ -109,7 +104,7 @@ func (d Dir) Link(ctx context.Context, target Dir) error {
 
 // Unlink removes the link name from d. One that is gone is success.
 func (d Dir) Unlink(ctx context.Context, name string) error {
-	if ok, err := d.linked(name); !ok || err != nil {
+	if ok, err := d.Linked(name); !ok || err != nil {
 		return err
 	}
 	link := path.Join(d.name, name)
@@ -122,7 +117,7 @@ func (d Dir) Unlink(ctx context.Context, name string) error {
 
 // readBack compares the presence of a link with what was just done.
 func (d Dir) readBack(link string, want bool) error {
-	got, err := d.linked(link)
+	got, err := d.Linked(link)
 	if err == nil && got != want {
 		err = &MismatchError{Attr: path.Join(d.name, link), Want: presence(want), Got: presence(got)}
 	}
@@ -136,9 +131,14 @@ func presence(there bool) string {
 	return "unlinked"
 }
 
-func (d Dir) linked(name string) (bool, error) {
-	names, err := d.List()
-	return slices.Contains(names, name), err
+// Linked looks for one link. Only a directory that is there can lack it.
+func (d Dir) Linked(name string) (bool, error) {
+	_, err := d.fs.IsDir(path.Join(d.name, name))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err == nil, err
+	}
+	_, err = d.fs.IsDir(d.name)
+	return false, err
 }
 
 // List answers the names in d in order. It returns fs.ErrNotExist only when d is not there.
@@ -147,8 +147,10 @@ func (d Dir) List() ([]string, error) { return d.fs.ReadDir(d.name) }
 // Read answers an attribute without its final newline.
 func (d Dir) Read(attr string) (string, error) {
 	data, err := d.fs.ReadFile(path.Join(d.name, attr))
-	return strings.TrimSuffix(string(data), "\n"), err
+	return shownValue(data), err
 }
+
+func shownValue(data []byte) string { return strings.TrimSuffix(string(data), "\n") }
 
 // MismatchError is an attribute that took a write and reads otherwise.
 type MismatchError struct {
@@ -160,23 +162,29 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s reads %q after writing %q", e.Attr, e.Got, e.Want)
 }
 
-// Set makes attr read value: an equal one is left alone, another is written and read back
-// through a fresh open. A different answer, once both are canonical, is a *MismatchError.
+// Set makes attr read value: an equal one is left alone, another is Put.
 func (d Dir) Set(ctx context.Context, attr, value string) error {
 	got, err := d.Read(attr)
 	if err != nil || same(attr, got, value) {
 		return err
 	}
+	return d.Put(ctx, attr, value)
+}
+
+// Put writes an attribute without looking at it first, and reads it back: the kernel is asked
+// again after the write. A different answer, once both are canonical, is a *MismatchError.
+func (d Dir) Put(ctx context.Context, attr, value string) error {
+	var got []byte
 	name := path.Join(d.name, attr)
-	err = d.act(ctx, "set "+name, func() error { return d.fs.WriteFile(name, []byte(value)) })
+	err := d.act(ctx, "set "+name, func() (err error) {
+		got, err = d.fs.Store(name, []byte(value))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("set %s to %q: %w", attr, value, err)
 	}
-	if got, err = d.Read(attr); err != nil {
-		return err
-	}
-	if !same(attr, got, value) {
-		return &MismatchError{Attr: name, Want: value, Got: got}
+	if shown := shownValue(got); !same(attr, shown, value) {
+		return &MismatchError{Attr: name, Want: value, Got: shown}
 	}
 	return nil
 }

@@ -38,20 +38,92 @@ func (k kernel) Unlink(name string) error {
 	return nil
 }
 
-func (k kernel) ReadFile(name string) ([]byte, error) { return os.ReadFile(k.path(name)) }
+func (k kernel) ReadFile(name string) ([]byte, error) {
+	f, err := k.open(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	return f.show()
+}
 
-// WriteFile hands data to the attribute in one write(2): each is a store of its own.
 func (k kernel) WriteFile(name string, data []byte) error {
-	f, err := os.OpenFile(k.path(name), os.O_WRONLY, 0)
+	f, err := k.open(name, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
-	if _, err := f.Write(data); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	defer f.close()
+	return f.store(data)
 }
+
+// Store reads through the descriptor it wrote to. That asks the kernel's object again, as a
+// fresh open would: a write marks what the descriptor has read as stale (needs_read_fill in
+// fs/configfs/file.c).
+func (k kernel) Store(name string, data []byte) (shown []byte, err error) {
+	f, err := k.open(name, unix.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if err := f.store(data); err != nil {
+		return nil, err
+	}
+	return f.show()
+}
+
+// attribute is an open attribute file. A restored target is thousands of them; package os
+// would offer each to its poller, which takes as long as the write.
+type attribute struct {
+	fd   int
+	path string
+}
+
+// attributeMax is the most an attribute shows: one page (SIMPLE_ATTR_SIZE).
+const attributeMax = 4096
+
+func (k kernel) open(name string, flag int) (attribute, error) {
+	a := attribute{path: k.path(name)}
+	err := a.again("open", func() (err error) {
+		a.fd, err = unix.Open(a.path, flag|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return a, err
+}
+
+// again repeats a call that a signal cut off.
+func (a attribute) again(op string, call func() error) error {
+	err := call()
+	for err == unix.EINTR {
+		err = call()
+	}
+	if err != nil {
+		return &os.PathError{Op: op, Path: a.path, Err: err}
+	}
+	return nil
+}
+
+func (a attribute) show() ([]byte, error) {
+	data := make([]byte, attributeMax)
+	err := a.again("read", func() error {
+		n, err := unix.Pread(a.fd, data[:attributeMax], 0)
+		data = data[:max(n, 0)]
+		return err
+	})
+	return data, err
+}
+
+// store hands data to the attribute in one write(2): each is a store of its own.
+func (a attribute) store(data []byte) error {
+	return a.again("write", func() error {
+		n, err := unix.Write(a.fd, data)
+		if err == nil && n != len(data) {
+			err = unix.EIO
+		}
+		return err
+	})
+}
+
+func (a attribute) close() { unix.Close(a.fd) } // nothing is buffered that could be lost
 
 func (k kernel) ReadDir(name string) ([]string, error) {
 	entries, err := os.ReadDir(k.path(name))

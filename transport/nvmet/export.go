@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 
 	"github.com/pillar-csi/pillar/transport"
+	"github.com/pillar-csi/pillar/transport/configfs"
 )
 
 // plan is an export whose every part was checked.
@@ -110,9 +112,12 @@ func (t *Target) ours(p plan) (*subsystem, error) {
 	return s, err
 }
 
-// configure brings subsystem, namespace and hosts into the planned state, in this order.
+// configure brings subsystem, namespace and hosts into the planned state, in this order. In
+// a new subsystem nothing needs to be compared: every value is written, and read back.
 func (t *Target) configure(ctx context.Context, p plan, id Identity, s *subsystem) (*subsystem, error) {
+	set := configfs.Dir.Set
 	if s == nil {
+		set = configfs.Dir.Put
 		s = &subsystem{dir: t.subsystemDir(p.nqn), number: t.number}
 		if err := settle(ctx, func() error { return s.dir.Mkdir(ctx) }); err != nil {
 			return nil, err
@@ -123,15 +128,17 @@ func (t *Target) configure(ctx context.Context, p plan, id Identity, s *subsyste
 			return nil, err
 		}
 	}
-	if err := s.dir.Set(ctx, "attr_serial", id.Serial); err != nil {
+	if err := set(s.dir, ctx, "attr_serial", id.Serial); err != nil {
 		return nil, err
 	}
-	if err := s.ns().Mkdir(ctx); err != nil {
-		return nil, err
+	if !s.namespace {
+		if err := s.ns().Mkdir(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if !s.enabled { // an enabled one has this device under another path, and this identity
 		for _, a := range [][2]string{{"device_path", p.DevicePath}, {"device_uuid", id.UUID}, {"device_nguid", id.NGUID}} {
-			if err := s.ns().Set(ctx, a[0], a[1]); err != nil {
+			if err := set(s.ns(), ctx, a[0], a[1]); err != nil {
 				return nil, err
 			}
 		}
@@ -155,6 +162,9 @@ func (t *Target) admit(ctx context.Context, s *subsystem, p plan) error {
 		return s.dir.Set(ctx, "attr_allow_any_host", "1")
 	}
 	for _, h := range p.hosts {
+		if slices.Contains(s.hosts, h) {
+			continue
+		}
 		if err := t.allow(ctx, s, h); err != nil {
 			return err
 		}
@@ -182,7 +192,7 @@ func (s *subsystem) serve(ctx context.Context, p plan, hold transport.Hold) erro
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", p.DevicePath, err)
 	}
-	err = s.ns().Set(ctx, "enable", "1")
+	err = s.ns().Put(ctx, "enable", "1")
 	return errors.Join(err, release())
 }
 
@@ -206,18 +216,43 @@ func (t *Target) Link(ctx context.Context, e transport.Export) (transport.Target
 
 func (t *Target) link(ctx context.Context, p plan) error {
 	defer t.lock(p.nqn)()
-	s, err := t.ours(p)
-	if err != nil {
+	s := &subsystem{dir: t.subsystemDir(p.nqn), number: t.number}
+	if err := s.linkable(p); err != nil {
 		return err
-	}
-	if s == nil || !s.namespace {
-		return fmt.Errorf("%w: subsystem %s has no namespace", transport.ErrNotFound, p.nqn)
 	}
 	t.ports.Lock()
 	defer t.ports.Unlock()
-	port, err := t.port(ctx, p)
+	dir, err := t.portOf(ctx, p)
 	if err != nil {
 		return err
 	}
-	return p.listens(port.dir.Sub("subsystems").Link(ctx, s.dir))
+	if err := p.listens(dir.Sub("subsystems").Link(ctx, s.dir)); err != nil {
+		return err
+	}
+	t.last[p.asks()] = lastLink{port: dir, nqn: p.nqn}
+	return nil
+}
+
+// linkable holds a subsystem to what Prepare made of it: this device, and enabled, which is
+// its last step. It reads no more than that: links are made by the hundred.
+func (s *subsystem) linkable(p plan) (err error) {
+	s.device, err = s.ns().Read("device_path")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: subsystem %s has no namespace", transport.ErrNotFound, p.nqn)
+	}
+	if err != nil {
+		return err
+	}
+	ours, err := s.backs(p.DevicePath)
+	if err == nil && !ours {
+		err = s.otherDevice(p.DevicePath)
+	}
+	if err != nil || p.Disabled {
+		return err
+	}
+	enabled, err := s.ns().Read("enable")
+	if err == nil && enabled != "1" {
+		err = fmt.Errorf("%w: namespace 1 of subsystem %s is not enabled", transport.ErrNotFound, p.nqn)
+	}
+	return err
 }

@@ -58,8 +58,10 @@ type Config struct {
 type Target struct {
 	cfg   Config
 	nvmet configfs.Dir
+	names sync.Map // NQN -> *sync.Mutex: two volumes can derive the same
+
 	ports sync.Mutex // choosing and writing a port, which volumes share
-	names sync.Map   // NQN -> *sync.Mutex: two volumes can derive the same
+	last  map[asks]lastLink
 }
 
 // lock keeps other calls away from a subsystem: between looking whose device it has and
@@ -75,7 +77,7 @@ func New(fs configfs.Dir, cfg Config) *Target {
 	if cfg.Number == nil {
 		cfg.Number = deviceNumber
 	}
-	return &Target{cfg: cfg, nvmet: fs.Sub("nvmet")}
+	return &Target{cfg: cfg, nvmet: fs.Sub("nvmet"), last: map[asks]lastLink{}}
 }
 
 // NQN derives a volume's subsystem NQN from its agent volume ID. It is not injective:

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/pillar-csi/pillar/transport"
+	"github.com/pillar-csi/pillar/transport/configfs"
 )
 
 // mdtsUnit is the unit of param_mdts: the controller's smallest page, CAP.MPSMIN of nvmet.
@@ -35,6 +36,55 @@ func mdts(limit *int32) (int, error) {
 func portID(p transport.Portal) int {
 	sum := sha256.Sum256([]byte("pillar-csi.bhyoo.com/nvmet/port\x00" + p.String()))
 	return int(binary.BigEndian.Uint16(sum[:]))%65535 + 1
+}
+
+// Live answers the portals of all ports that serve a subsystem, ours or not.
+func (t *Target) Live(ctx context.Context) ([]transport.Portal, error) {
+	all, err := t.portList()
+	if err != nil {
+		return nil, err
+	}
+	var live []transport.Portal
+	for _, p := range all {
+		if len(p.links) > 0 {
+			live = append(live, p.portal)
+		}
+	}
+	return live, ctx.Err()
+}
+
+// asks is what a plan wants of its port.
+type asks struct {
+	portal       transport.Portal
+	inline, mdts int // inline -1: any
+}
+
+func (p plan) asks() asks {
+	a := asks{portal: p.Portal, inline: -1, mdts: p.mdts}
+	if p.InCapsuleDataSize != nil {
+		a.inline = int(*p.InCapsuleDataSize)
+	}
+	return a
+}
+
+// lastLink is a link into a port that was found to be as asked.
+type lastLink struct {
+	port configfs.Dir
+	nqn  string
+}
+
+// portOf answers the directory of the plan's port, ready for the link. A port that still has
+// the link which was made last for the same wishes is as it was then: the kernel lets no live
+// port change. Looking at every port and its links again, for each of a thousand exports,
+// would take longer than all else. The caller holds t.ports.
+func (t *Target) portOf(ctx context.Context, p plan) (configfs.Dir, error) {
+	if last, ok := t.last[p.asks()]; ok && last.nqn != p.nqn {
+		if there, err := last.port.Sub("subsystems").Linked(last.nqn); there || err != nil {
+			return last.port, err
+		}
+	}
+	found, err := t.port(ctx, p)
+	return found.dir, err
 }
 
 // port answers the port of the plan's portal, ready for the link. The caller holds t.ports.
