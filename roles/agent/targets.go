@@ -15,6 +15,8 @@ type target interface {
 	exports.Target
 	// Subsystem names the protocol in the health answer.
 	Subsystem() string
+	// List answers the pillar exports the kernel has.
+	List(ctx context.Context) ([]transport.Target, error)
 	// Unexport removes the device's export; a missing one is success.
 	Unexport(ctx context.Context, volume, device string) error
 	// Deny takes one initiator's admission and sessions away; a missing one is success.

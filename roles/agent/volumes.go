@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/pillar-csi/pillar/roles/agent/exports"
 	"github.com/pillar-csi/pillar/storage"
 )
 
@@ -114,10 +115,7 @@ func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id st
 		return "", err
 	}
 	vol, err := p.activate(ctx, id.Name, owner, until)
-	if errors.Is(err, storage.ErrNotFound) {
-		return "", fmt.Errorf("%w: device of %s is missing: %w", storage.ErrPrecondition, id, err)
-	}
-	if err != nil {
+	if err := p.absent(id.Name, err); err != nil {
 		return "", err
 	}
 	if err := v.await(ctx, vol.DevicePath, until); err != nil {
@@ -126,17 +124,76 @@ func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id st
 	return vol.DevicePath, nil
 }
 
+// activator is a backend that activates many volumes at the price of one. A result of nil says
+// that the volume's device is there and opens; one that may yet come is an fs.ErrNotExist.
+type activator interface {
+	ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]error
+}
+
+// Devices is Device for many volumes of one pool, at the price of one where the backend can.
+func (v *volumes) Devices(ctx context.Context, backend storage.BackendType, name string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
+	found := map[string]exports.Device{}
+	p, err := v.find(backend, name)
+	all, can := activator(nil), false
+	if err == nil {
+		all, can = p.Backend.(activator)
+	}
+	if !can || len(owners) == 1 {
+		for volume, owner := range owners {
+			path, err := v.Device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
+			found[volume] = exports.Device{Path: path, Err: err}
+		}
+		return found
+	}
+	for missing := owners; len(missing) > 0; {
+		missing = p.activateAll(ctx, all, missing, found)
+		if len(missing) > 0 && !pause(ctx, until) {
+			break
+		}
+	}
+	return found
+}
+
+// activateAll notes what became of the owners' volumes and answers those whose device is
+// missing and may yet come.
+func (p *pool) activateAll(ctx context.Context, all activator, owners map[string]storage.Owner, found map[string]exports.Device) (missing map[string]storage.Owner) {
+	missing = map[string]storage.Owner{}
+	for name, err := range all.ActivateAll(ctx, owners) {
+		if errors.Is(err, fs.ErrNotExist) {
+			missing[name] = owners[name]
+		}
+		found[name] = exports.Device{Path: p.device(name), Err: p.absent(name, err)}
+	}
+	return missing
+}
+
+// absent is ErrPrecondition for a device that is missing (B-237), and leaves other errors.
+func (p *pool) absent(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("%w: device %s is missing: %w", storage.ErrPrecondition, p.device(name), err)
+	}
+	return err
+}
+
+// pause waits until it is worth looking for a device again; false: there is no time left.
+func pause(ctx context.Context, until time.Time) bool {
+	if time.Now().After(until) {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(devicePoll):
+		return true
+	}
+}
+
 // activate asks again while the backend says that the device may yet come.
 func (p *pool) activate(ctx context.Context, name string, owner storage.Owner, until time.Time) (storage.Volume, error) {
 	for {
 		vol, err := p.Activate(ctx, name, owner)
-		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(until) {
+		if !errors.Is(err, fs.ErrNotExist) || !pause(ctx, until) {
 			return vol, err
-		}
-		select {
-		case <-ctx.Done():
-			return storage.Volume{}, err
-		case <-time.After(devicePoll):
 		}
 	}
 }
@@ -153,10 +210,8 @@ func (v *volumes) await(ctx context.Context, path string, until time.Time) error
 		if err == nil || !errors.Is(err, errNoDevice) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, until) {
 			return fmt.Errorf("%w: device %s is missing: %w", storage.ErrPrecondition, path, err)
-		case <-time.After(devicePoll):
 		}
 	}
 }

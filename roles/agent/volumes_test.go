@@ -78,7 +78,8 @@ func TestVolumes_Device(t *testing.T) {
 			if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: "a"}, Owner: ownerA, Bytes: 1}); err != nil {
 				t.Fatal(err)
 			}
-			v := &volumes{pools: []pool{{name: "vg0", backend: storage.LVMLV, check: lvm.CheckName, Backend: mem}}, devices: &tt.devices}
+			v := &volumes{devices: &tt.devices, pools: []pool{{name: "vg0", backend: storage.LVMLV, check: lvm.CheckName, Backend: mem,
+				device: func(volume string) string { return "/dev/vg0/" + volume }}}}
 			path, err := v.Device(context.Background(), storage.LVMLV, storage.VolumeID{Pool: "vg0", Name: tt.volume}, ownerA, time.Now().Add(tt.until))
 			if !errors.Is(err, tt.want) || err == nil && path != "/dev/vg0/a" {
 				t.Errorf("Device = %q, %v, want %v", path, err, tt.want)

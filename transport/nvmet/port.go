@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -84,6 +85,7 @@ func (t *Target) portOf(ctx context.Context, p plan) (configfs.Dir, error) {
 		}
 	}
 	found, err := t.port(ctx, p)
+	maps.DeleteFunc(t.last, func(_ asks, l lastLink) bool { return l.port == found.dir }) // it may have been idle
 	return found.dir, err
 }
 

@@ -46,8 +46,8 @@ type Target interface {
 	Allow(ctx context.Context, volume, device, initiator string) error
 	// ID answers the name of a volume's target, present or not. Two volumes may share it.
 	ID(volume string) (string, error)
-	// List answers the pillar exports the kernel has.
-	List(ctx context.Context) ([]transport.Target, error)
+	// Live answers the portals at which anything is reachable.
+	Live(ctx context.Context) ([]transport.Portal, error)
 }
 
 // Fence runs act under a volume's lock if the token admits it.
@@ -63,6 +63,15 @@ type Volumes interface {
 	// Device activates the owner's volume and answers its device once it opens, waiting until
 	// the given time for one that is missing.
 	Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) (string, error)
+	// Devices is Device for many volumes of one pool, by name, at the price of one where the
+	// backend can. It answers one result for each.
+	Devices(ctx context.Context, backend storage.BackendType, pool string, owners map[string]storage.Owner, until time.Time) map[string]Device
+}
+
+// Device is where a volume's device is, or why it cannot be used.
+type Device struct {
+	Path string
+	Err  error
 }
 
 // Gate is the only way to an export. Its state is the process's: it starts closed, also
@@ -78,12 +87,13 @@ type Gate struct {
 
 	mu    sync.Mutex
 	open  bool
-	first time.Time // first complete request; zero: none yet
+	first time.Time        // first complete request; zero: none yet
+	hung  map[poolKey]bool // pools in which a look for devices was given up, and has not ended
 }
 
 // NewGate answers a closed gate.
 func NewGate(fence Fence, volumes Volumes, targets map[transport.Kind]Target, hold transport.Hold, now func() time.Time) *Gate {
-	return &Gate{fence: fence, volumes: volumes, targets: targets, hold: hold, now: now}
+	return &Gate{fence: fence, volumes: volumes, targets: targets, hold: hold, now: now, hung: map[poolKey]bool{}}
 }
 
 // Check is nil when the gate is open, else ErrUnavailable.
@@ -104,16 +114,19 @@ func (g *Gate) Export(ctx context.Context, it agentrpc.Item) (transport.Target, 
 	if err := g.Check(); err != nil {
 		return transport.Target{}, err
 	}
-	e := newEntry(it)
-	if err := g.route(ctx, e); err != nil {
-		return transport.Target{}, err
+	e := g.route(ctx, it)
+	if e.err != nil {
+		return transport.Target{}, e.err
 	}
 	var got transport.Target
 	err := g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
-		if err := g.findDevice(ctx, e, g.now().Add(deviceWait)); err != nil {
+		path, err := g.volumes.Device(ctx, e.Backend, e.id, storage.Owner(e.Token.UID), g.now().Add(deviceWait))
+		if err == nil {
+			err = e.use(path)
+		}
+		if err != nil {
 			return err
 		}
-		var err error
 		got, err = e.target.Export(ctx, e.want, g.hold)
 		return err
 	})
@@ -129,8 +142,8 @@ func (g *Gate) Allow(ctx context.Context, it agentrpc.Item, initiator string) er
 	if err := g.Check(); err != nil {
 		return err
 	}
-	e := newEntry(it)
-	if err := errors.Join(g.route(ctx, e), CheckInitiator(it.Export.Kind, initiator)); err != nil {
+	e := g.route(ctx, it)
+	if err := errors.Join(e.err, CheckInitiator(it.Export.Kind, initiator)); err != nil {
 		return err
 	}
 	return g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
@@ -143,17 +156,9 @@ func (g *Gate) Resync(ctx context.Context, items []agentrpc.Item) ([]agentrpc.It
 	if err := g.Check(); err != nil {
 		return nil, err
 	}
-	var entries []*entry
-	for _, it := range items {
-		e := newEntry(it)
-		e.err = g.route(ctx, e)
-		entries = append(entries, e)
-	}
-	until := g.now().Add(deviceWait)
+	entries := g.routeAll(ctx, items)
+	g.findDevices(ctx, entries)
 	g.phase(ctx, entries, func(ctx context.Context, e *entry) error {
-		if err := g.findDevice(ctx, e, until); err != nil {
-			return err
-		}
 		_, err := e.target.Export(ctx, e.want, g.hold)
 		return err
 	})
@@ -188,8 +193,29 @@ func CheckInitiator(kind transport.Kind, name string) error {
 	return err
 }
 
-// route finds pool and target and parses every name; nothing is done yet.
-func (g *Gate) route(ctx context.Context, e *entry) (err error) {
+// route finds an item's pool and target and parses every name; nothing is done yet.
+func (g *Gate) route(ctx context.Context, it agentrpc.Item) *entry {
+	return g.routeAll(ctx, []agentrpc.Item{it})[0]
+}
+
+// routeAll is route for every item. A target is asked once whether the kernel offers it.
+func (g *Gate) routeAll(ctx context.Context, items []agentrpc.Item) []*entry {
+	offers := map[transport.Kind]error{}
+	for kind, target := range g.targets {
+		offers[kind] = target.Available(ctx)
+	}
+	entries := make([]*entry, len(items))
+	for i, it := range items {
+		e := newEntry(it)
+		if e.err = g.find(e); e.err == nil {
+			e.err = offers[e.Export.Kind]
+		}
+		entries[i] = e
+	}
+	return entries
+}
+
+func (g *Gate) find(e *entry) (err error) {
 	if e.id, err = storage.ParseVolumeID(e.Export.Volume); err != nil {
 		return err
 	}
@@ -212,14 +238,11 @@ func (g *Gate) route(ctx context.Context, e *entry) (err error) {
 			return err
 		}
 	}
-	return target.Available(ctx)
+	return nil
 }
 
-func (g *Gate) findDevice(ctx context.Context, e *entry, until time.Time) error {
-	path, err := g.volumes.Device(ctx, e.Backend, e.id, storage.Owner(e.Token.UID), until)
-	if err != nil {
-		return err
-	}
+// use takes the path the agent found; one the caller named must be the same.
+func (e *entry) use(path string) error {
 	if asked := e.Export.DevicePath; asked != "" && asked != path {
 		return fmt.Errorf("%w: request names device %s, the volume's is %s", transport.ErrPrecondition, asked, path)
 	}

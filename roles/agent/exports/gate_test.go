@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ type node struct {
 	advance func(volume string)      // called after a volume was prepared
 	absent  error                    // of the kernel's target
 	hang    map[string]chan struct{} // Prepare of a volume waits for it
-	stuck   map[string]chan struct{} // finding the device of a volume waits for it, or of a pool
+	stuck   map[string]chan struct{} // finding the devices of a pool waits for it
 	store   *fencing.Store
 	gate    *exports.Gate
 }
@@ -68,15 +69,22 @@ func (n *node) Device(_ context.Context, b storage.BackendType, id storage.Volum
 	if limit := n.clock.Add(10 * time.Second); !until.Equal(limit) {
 		n.t.Errorf("Device(%s) may wait until %v, want %v", id, until, limit)
 	}
-	for _, name := range []string{id.Pool, id.String()} {
-		if let, ok := n.stuck[name]; ok {
-			<-let
-		}
-	}
 	if err := n.fail[id.String()]; err != nil {
 		return "", err
 	}
 	return n.Path(b, id)
+}
+
+func (n *node) Devices(ctx context.Context, b storage.BackendType, pool string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
+	if let, ok := n.stuck[pool]; ok {
+		<-let
+	}
+	found := map[string]exports.Device{}
+	for name, owner := range owners {
+		path, err := n.Device(ctx, b, storage.VolumeID{Pool: pool, Name: name}, owner, until)
+		found[name] = exports.Device{Path: path, Err: err}
+	}
+	return found
 }
 
 func (n *node) hold(device string) (func() error, error) {
@@ -139,11 +147,8 @@ func (n *node) ID(volume string) (string, error) {
 	return strings.ReplaceAll(volume, "/", "."), nil
 }
 
-func (n *node) List(context.Context) (all []transport.Target, err error) {
-	for volume, portal := range n.linked {
-		all = append(all, transport.Target{ID: volume, Portal: portal})
-	}
-	return all, nil
+func (n *node) Live(context.Context) ([]transport.Portal, error) {
+	return slices.Collect(maps.Values(n.linked)), nil
 }
 
 func item(volume string, generation int64) agentrpc.Item {

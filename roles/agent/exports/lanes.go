@@ -26,14 +26,8 @@ const (
 // a revoke that comes between two phases wins by its higher generation. Pools run at the same
 // time, the volumes of one in their order.
 func (g *Gate) phase(ctx context.Context, entries []*entry, step func(context.Context, *entry) error) {
-	pools := map[poolKey][]*entry{}
-	for _, e := range entries {
-		if e.err == nil {
-			pools[e.pool()] = append(pools[e.pool()], e)
-		}
-	}
 	var running sync.WaitGroup
-	for key, of := range pools {
+	for key, of := range byPool(entries) {
 		running.Go(func() {
 			key.run(ctx, of, func(ctx context.Context, e *entry) error {
 				return g.fence.Do(ctx, e.Export.Volume, e.Token, grant, func(ctx context.Context) error { return step(ctx, e) })
@@ -50,6 +44,17 @@ type poolKey struct {
 }
 
 func (e *entry) pool() poolKey { return poolKey{e.Backend, e.id.Pool} }
+
+// byPool sorts out the entries that got this far.
+func byPool(entries []*entry) map[poolKey][]*entry {
+	pools := map[poolKey][]*entry{}
+	for _, e := range entries {
+		if e.err == nil {
+			pools[e.pool()] = append(pools[e.pool()], e)
+		}
+	}
+	return pools
+}
 
 // run runs the step for entries of the pool, each for at most stepWait, and waits for all.
 // When every lane has hung, the rest is not tried.

@@ -27,8 +27,7 @@ func (g *Gate) Restore(ctx context.Context, items []agentrpc.Item) ([]agentrpc.I
 	began := g.begin()
 
 	entries := g.order(ctx, items)
-	until := g.now().Add(deviceWait) // one wait for all: a dead pool costs it once
-	g.phase(ctx, entries, func(ctx context.Context, e *entry) error { return g.findDevice(ctx, e, until) })
+	g.findDevices(ctx, entries)
 	active, err := g.activePorts(ctx)
 	if err != nil {
 		return nil, err
@@ -72,17 +71,14 @@ func (g *Gate) opened() {
 // order sorts the items (ready volumes first, within each group those that demand an
 // in-capsule size, because the first link decides the port's) and takes conflicts out.
 func (g *Gate) order(ctx context.Context, items []agentrpc.Item) []*entry {
-	var entries []*entry
+	entries := g.routeAll(ctx, items)
 	seen := map[string]*entry{}
-	for _, it := range items {
-		e := newEntry(it)
-		e.err = g.route(ctx, e)
+	for _, e := range entries {
 		if first, twice := seen[e.name]; twice && e.err == nil {
-			e.err = fmt.Errorf("%w: %s and %s would both be %s", transport.ErrPrecondition, first.Export.Volume, it.Export.Volume, e.name)
+			e.err = fmt.Errorf("%w: %s and %s would both be %s", transport.ErrPrecondition, first.Export.Volume, e.Export.Volume, e.name)
 			first.err = e.err
 		}
 		seen[e.name] = e
-		entries = append(entries, e)
 	}
 	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(rank(a), rank(b)) })
 	return entries
@@ -114,12 +110,12 @@ func (g *Gate) activePorts(ctx context.Context) (map[port]bool, error) {
 		if errors.Is(target.Available(ctx), transport.ErrUnsupported) {
 			continue // no such target in this kernel, so no listener
 		}
-		list, err := target.List(ctx)
+		live, err := target.Live(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("list exports: %w", err)
+			return nil, fmt.Errorf("live ports: %w", err)
 		}
-		for _, t := range list {
-			active[port{kind, t.Portal}] = true
+		for _, portal := range live {
+			active[port{kind, portal}] = true
 		}
 	}
 	return active, nil

@@ -1,0 +1,91 @@
+package exports
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pillar-csi/pillar/storage"
+)
+
+// How long one look for the devices of a pool may take: the wait for those that are missing,
+// and what the activation of each adds on a slow machine. One that takes longer by lookGrace
+// hangs in the kernel.
+const (
+	lookEach  = 50 * time.Millisecond
+	lookGrace = 5 * time.Second
+)
+
+// findDevices activates the volumes of all entries whose token is admitted, pools at the same
+// time, and finds their devices. It changes nothing but that a volume is active, so the locks
+// of the volumes are not held meanwhile: what takes access away need not wait for a pool.
+func (g *Gate) findDevices(ctx context.Context, entries []*entry) {
+	g.phase(ctx, entries, func(context.Context, *entry) error { return nil })
+	var looking sync.WaitGroup
+	for key, of := range byPool(entries) {
+		looking.Go(func() { g.findIn(ctx, key, of) })
+	}
+	looking.Wait()
+}
+
+// findIn finds the devices of one pool's entries.
+func (g *Gate) findIn(ctx context.Context, key poolKey, entries []*entry) {
+	owners := map[string]storage.Owner{}
+	for _, e := range entries {
+		owners[e.id.Name] = storage.Owner(e.Token.UID)
+	}
+	found, err := g.look(ctx, key, owners)
+	for _, e := range entries {
+		device, ok := found[e.id.Name]
+		switch {
+		case err != nil:
+			e.err = err
+		case !ok:
+			e.err = fmt.Errorf("pool %s says nothing about %s", key.name, e.id)
+		case device.Err != nil:
+			e.err = device.Err
+		default:
+			e.err = e.use(device.Path)
+		}
+	}
+}
+
+// look asks the pool and gives up on one that hangs: nothing can end what waits in the kernel
+// for a dead disk. It is not asked again while it does.
+func (g *Gate) look(ctx context.Context, key poolKey, owners map[string]storage.Owner) (map[string]Device, error) {
+	if g.hangs(key) {
+		return nil, fmt.Errorf("pool %s hangs: an earlier look for its devices has not ended", key.name)
+	}
+	limit := deviceWait + time.Duration(len(owners))*lookEach
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	until := g.now().Add(deviceWait)
+	done := make(chan map[string]Device, 1)
+	go func() {
+		defer cancel()
+		done <- g.volumes.Devices(ctx, key.backend, key.name, owners, until)
+	}()
+	select {
+	case found := <-done:
+		return found, nil
+	case <-time.After(limit + lookGrace):
+		g.setHung(key, true)
+		go func() {
+			<-done
+			g.setHung(key, false)
+		}()
+		return nil, fmt.Errorf("pool %s hangs: no answer about its devices: %w", key.name, context.DeadlineExceeded)
+	}
+}
+
+func (g *Gate) hangs(key poolKey) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hung[key]
+}
+
+func (g *Gate) setHung(key poolKey, hung bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hung[key] = hung
+}
