@@ -83,10 +83,20 @@ func TestStore_foreign(t *testing.T) {
 			s.do(a, taken) // now it is ours: the create of the same token
 		},
 		"B-217 found by the effect": func(s story) {
-			s.do(a, free)
-			s.meets(a, taken, ErrForeign)
+			s.meets(a, free, ErrForeign)
 			s.mark(foreign(live("a", 1)))
 			s.idle(a2, destroy)
+		},
+		"B-217 found by the effect once what had the name went away": func(s story) {
+			s.refused(a, taken, ErrForeign)
+			s.meets(a2, free, ErrForeign)
+			s.mark(foreign(live("a", 2)))
+		},
+		"B-217 found by the effect of the next life": func(s story) {
+			s.do(a, free)
+			s.do(a2, destroy)
+			s.meets(b, free, ErrForeign)
+			s.mark(foreign(live("b", 1, Retired{"a", Deleted})))
 		},
 		"a free name is never asked for twice": func(s story) {
 			s.do(a, free)
@@ -133,6 +143,14 @@ func TestStore_deleteMeetsForeign(t *testing.T) {
 			s.mark(created(live("a", 2)))
 			s.do(a2, destroy) // a human mended it
 			s.mark(ended(created(live("a", 2)), Deleted))
+		},
+		"what it created was replaced, and the create asks again": func(s story) {
+			s.do(a, create)
+			s.meets(a, create, ErrForeign)
+			s.meets(a2, create, ErrForeign)
+			s.mark(created(live("a", 2))) // as Foreign, the delete would end in success
+			s.meets(a3, destroy, ErrForeign)
+			s.mark(created(live("a", 3)))
 		},
 		"what it adopted was replaced": func(s story) {
 			s.do(a, imports)

@@ -56,8 +56,9 @@ func (s *Store) Mark(volume string) (*Mark, error) {
 // ReleaseOfOther, or the end of a lifecycle that never owned the backend).
 //
 // act answers ErrForeign when it meets a backend that is not this lifecycle's and leaves it
-// alone. A create then remembers that (B-217). A delete succeeds if the lifecycle never
-// created anything, and ends it; if it did, what became of that is for a human to say.
+// alone. The create that begins a lifecycle then remembers that (B-217). A delete succeeds if
+// the lifecycle never created anything, and ends it; if it did, what became of that is for a
+// human to say, also when it is a create that asks again.
 //
 // ErrStale (a *Rejection), ErrMark, ErrForeign and ErrNotAdopted are the store's own; any
 // other error is act's or the context's. After act failed the token may be used again.
@@ -102,46 +103,54 @@ const (
 
 // locked is Do under the volume's lock.
 func (s *Store) locked(ctx context.Context, volume string, tok Token, op Op, act func(ctx context.Context) error) (Decision, error) {
-	mark, d, err := s.admit(ctx, volume, tok, op)
+	admitted, d, err := s.admit(ctx, volume, tok, op)
 	if err != nil || !d.runs() {
 		return d, err
 	}
-	runs, err := permit(mark.Origin, op)
+	runs, err := permit(admitted.mark.Origin, op)
 	if err != nil {
 		return d, fmt.Errorf("volume %s: %w", volume, err)
 	}
 	if runs {
 		err = act(ctx)
 	}
-	return s.end(d, tok, mark, op, err)
+	return s.end(d, tok, admitted, op, err)
 }
 
-// admit decides, and answers the mark that is durable now.
-func (s *Store) admit(ctx context.Context, volume string, tok Token, op Op) (*Mark, Decision, error) {
+// admission is an operation that may go on.
+type admission struct {
+	mark    *Mark // durable now
+	creates bool  // it is this very call that wrote Created: whatever has the name is not ours
+}
+
+// admit decides, and makes the mark durable that the operation needs.
+func (s *Store) admit(ctx context.Context, volume string, tok Token, op Op) (admission, Decision, error) {
 	mark, err := s.Mark(volume)
 	if err != nil {
-		return nil, MarkIOError, err // B-162
+		return admission{}, MarkIOError, err // B-162
 	}
 	next, d := Admit(mark, tok, op)
 	if d.Rejected() {
-		return nil, d, rejection(d, volume, tok, mark)
+		return admission{}, d, rejection(d, volume, tok, mark)
 	}
 	if next == nil {
 		next = mark
 	}
 	next = next.with(func(m *Mark) { m.Volume = volume })
+	before := next.Origin
 	if d.runs() {
-		if next.Origin, err = origin(ctx, next.Origin, op); err != nil {
-			return nil, d, err
+		if next.Origin, err = origin(ctx, before, op); err != nil {
+			return admission{}, d, err
 		}
 	}
+	admitted := admission{mark: next, creates: next.Origin == Created && before != Created}
 	if _, unsure := s.unsure.Load(volume); next.equal(mark) && !unsure { // B-157
-		return next, d, nil
+		return admitted, d, nil
 	}
 	if err := s.write(next); err != nil {
-		return nil, MarkIOError, err // B-156, B-162
+		return admission{}, MarkIOError, err // B-156, B-162
 	}
-	return next, d, nil
+	return admitted, d, nil
 }
 
 // origin is what the mark says of the backend once the operation is admitted.
@@ -163,11 +172,11 @@ func origin(ctx context.Context, before Origin, op Op) (Origin, error) {
 
 // end writes what the effect, which answered err, means for the lifecycle: adopted, taken by
 // somebody else, or over (B-175, B-176).
-func (s *Store) end(d Decision, tok Token, admitted *Mark, op Op, err error) (Decision, error) {
-	foreign := errors.Is(err, ErrForeign)
-	next := admitted.with(func(m *Mark) {
+func (s *Store) end(d Decision, tok Token, admitted admission, op Op, err error) (Decision, error) {
+	foreign, mark := errors.Is(err, ErrForeign), admitted.mark
+	next := mark.with(func(m *Mark) {
 		switch {
-		case foreign && (op.Create || op.Delete && m.Origin == Unknown):
+		case foreign && (admitted.creates || op.Delete && m.Origin == Unknown):
 			m.Origin = Foreign
 		case err == nil && op.Import:
 			m.Origin = Adopted
@@ -176,15 +185,15 @@ func (s *Store) end(d Decision, tok Token, admitted *Mark, op Op, err error) (De
 			m.Ended = op.ending()
 		}
 	})
-	if next.equal(admitted) {
+	if next.equal(mark) {
 		return d, err
 	}
-	now, e := s.Mark(admitted.Volume)
+	now, e := s.Mark(mark.Volume)
 	if e != nil {
 		return MarkIOError, errors.Join(e, err)
 	}
-	if !now.equal(admitted) {
-		return RejectMarkChanged, rejection(RejectMarkChanged, admitted.Volume, tok, now) // B-174
+	if !now.equal(mark) {
+		return RejectMarkChanged, rejection(RejectMarkChanged, mark.Volume, tok, now) // B-174
 	}
 	if e := s.write(next); e != nil {
 		return MarkIOError, errors.Join(e, err)
