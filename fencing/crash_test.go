@@ -73,7 +73,7 @@ func TestStore_powerCut(t *testing.T) {
 				if err == nil && !got.equal(last) || began && got.equal(tt.before) {
 					t.Errorf("after %v (effect begun: %v) Mark = %+v", err, began, got)
 				}
-				tt.retry(t, disk)
+				tt.again(t, store(disk))
 			})
 		})
 	}
@@ -131,9 +131,9 @@ func (tt crashCase) setup(t *testing.T) func(*durabletest.FS) {
 	}
 }
 
-func (tt crashCase) retry(t *testing.T, disk *durabletest.FS) {
+// again is the same call, by a process that finds what the cut left.
+func (tt crashCase) again(t *testing.T, s *Store) {
 	t.Helper()
-	s := store(disk)
 	effect := func(context.Context) error { return tt.effect() }
 	if _, err := s.Do(t.Context(), volume, tt.tok, tt.op, effect); err != nil && !errors.Is(err, ErrForeign) {
 		t.Errorf("the same call after the cut = %v", err)
