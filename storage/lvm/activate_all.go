@@ -53,7 +53,7 @@ func (g *Group) ActivateAll(ctx context.Context, owners map[string]storage.Owner
 // wrong with the others.
 func (g *Group) look(ctx context.Context, owners map[string]storage.Owner, results map[string]error) map[string]report {
 	all, err := g.lvs(ctx, g.cfg.VolumeGroup)
-	err = groupMissing(err)
+	err = missing(err)
 	listed := map[string]report{}
 	for _, lv := range all {
 		listed[lv.name] = lv
@@ -69,7 +69,7 @@ func (g *Group) look(ctx context.Context, owners map[string]storage.Owner, resul
 		case !ok:
 			results[name] = fmt.Errorf("%w: volume group %s has no such LV", storage.ErrNotFound, g.cfg.VolumeGroup)
 		default:
-			if results[name] = cmp.Or(g.owned(lv, owner), lv.finished()); results[name] == nil {
+			if results[name] = cmp.Or(g.owned(lv, owner), g.finished(lv)); results[name] == nil {
 				usable[name] = lv
 			}
 		}

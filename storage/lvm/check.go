@@ -79,7 +79,7 @@ func (g *Group) checkLayout(p *storage.LVMParams) error {
 		if g.cfg.ThinPool == "" || p.ThinPool != g.cfg.ThinPool {
 			return g.otherPool(p)
 		}
-		return fmt.Errorf("%w: thin provisioning is not served by this version", storage.ErrUnsupported)
+		return nil
 	default:
 		return fmt.Errorf("%w: LVM mode %q, want linear or thin", storage.ErrInvalid, p.Mode)
 	}

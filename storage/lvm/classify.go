@@ -12,7 +12,8 @@ import (
 // errNoGroup is LVM's own word that there is no such volume group.
 var errNoGroup = errors.New("no such volume group")
 
-func isNoGroup(err error) bool { return errors.Is(err, errNoGroup) }
+// errDamaged is a thin pool whose metadata thin_check(8) refuses.
+var errDamaged = errors.New("damaged thin pool")
 
 // said is what the tools print, from LVM2 2.03.11 to 2.03.31 (lib/metadata, lib/report,
 // tools). The first line that fits decides. Each phrase is said of one thing only.
@@ -26,6 +27,8 @@ var said = []struct {
 	{`Volume group "`, `" has insufficient free space`, storage.ErrNoSpace},
 	{`Insufficient free space: `, ` extents needed`, storage.ErrNoSpace},
 	{`Insufficient suitable `, `allocatable extents`, storage.ErrNoSpace},
+	{`Cannot create new thin volume, free space in thin pool `, ` reached threshold`, storage.ErrNoSpace},
+	{`Check of pool `, `Manual repair required!`, errDamaged},
 	{`Logical volume `, ` contains a filesystem in use.`, storage.ErrBusy},
 	{`Logical volume `, ` is used by another device.`, storage.ErrBusy},
 	{`Logical volume `, ` in use.`, storage.ErrBusy},

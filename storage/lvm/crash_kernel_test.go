@@ -7,8 +7,10 @@ import (
 	"os"
 	"testing"
 
+	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
+	"github.com/pillar-csi/pillar/storage/lvm"
 )
 
 func unended() context.Context { return context.Background() }
@@ -22,14 +24,26 @@ func TestGroup_createCrash_kernel(t *testing.T) {
 	hosttest.Need(t, "dm_mod", "bin:lvm")
 	if !hosttest.InChild(t) {
 		emptyGroup(t)
-		soil(t)
+		soil(t, group(), spec)
 	}
+	walkCreate(t, group(), spec)
+}
+
+// The same in a thin pool whose chunks are full of a deleted claim's data.
+func TestGroup_createThinCrash_kernel(t *testing.T) {
+	hosttest.Need(t, "dm_mod", "bin:lvm")
+	if !hosttest.InChild(t) {
+		soil(t, thinPool(t, 20), thin)
+	}
+	walkCreate(t, thinGroup(), thin)
+}
+
+func walkCreate(t *testing.T, g *lvm.Group, spec func(string, int64) storage.Spec) {
 	create := func() error {
-		_, err := group().Create(unended(), spec(crashed, 8<<20))
+		_, err := g.Create(unended(), spec(crashed, 8<<20))
 		return err
 	}
 	hosttest.EachCrash(t, create, func(t *testing.T) {
-		g := group()
 		if _, err := g.Activate(t.Context(), crashed, owner); err == nil {
 			wantBlank(t)
 		}
@@ -74,13 +88,13 @@ func TestGroup_deleteCrash_kernel(t *testing.T) {
 }
 
 // soil fills the extents the next volume will get.
-func soil(t *testing.T) {
+func soil(t *testing.T, g *lvm.Group, spec func(string, int64) storage.Spec) {
 	t.Helper()
-	if _, err := group().Create(t.Context(), spec(crashed, 8<<20)); err != nil {
+	if _, err := g.Create(t.Context(), spec(crashed, 8<<20)); err != nil {
 		t.Fatal(err)
 	}
 	write(t, 0xa5)
-	if err := group().Delete(t.Context(), crashed, owner); err != nil {
+	if err := g.Delete(t.Context(), crashed, owner); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -26,19 +26,20 @@ func (g *Group) expand(ctx context.Context, name string, owner storage.Owner, by
 	if err != nil {
 		return storage.Volume{}, err
 	}
-	vg, err := g.group(ctx)
+	room, err := g.room(ctx, lv.made())
 	if err != nil {
-		return storage.Volume{}, groupMissing(err)
+		return storage.Volume{}, missing(err)
 	}
-	size, err := roundUp(bytes, vg.extent)
+	size, err := roundUp(bytes, room.extent)
 	switch {
 	case err != nil:
 		return storage.Volume{}, err
 	case size < lv.size:
 		return storage.Volume{}, fmt.Errorf("%w: cannot shrink from %d to %d bytes", storage.ErrOutOfRange, lv.size, size)
-	case size-lv.size > vg.free:
-		return storage.Volume{}, fmt.Errorf("%w: %d bytes free, %d needed", storage.ErrNoSpace, vg.free, size-lv.size)
 	case size > lv.size:
+		if err := room.take(size - lv.size); err != nil {
+			return storage.Volume{}, err
+		}
 		if lv, err = g.extend(ctx, name, owner, size); err != nil {
 			return storage.Volume{}, err
 		}
@@ -53,7 +54,7 @@ func (g *Group) expand(ctx context.Context, name string, owner storage.Owner, by
 // mounted on another machine.
 func (g *Group) extend(ctx context.Context, name string, owner storage.Owner, size int64) (report, error) {
 	if _, err := g.lvm(ctx, "lvextend", "--yes", "--size", fmt.Sprintf("%db", size), g.target(name)); err != nil {
-		return report{}, groupMissing(err)
+		return report{}, missing(err)
 	}
 	lv, err := g.usable(ctx, name, owner)
 	if err == nil && lv.size != size {

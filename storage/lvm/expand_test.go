@@ -52,7 +52,7 @@ func TestGroup_Expand_failures(t *testing.T) {
 		"no group":             {[]hosttest.Step{fails(small, `Volume group "vg0" not found`)}, storage.ErrPrecondition, ""},
 		"B-204 unknown text":   {[]hosttest.Step{fails(small, odd)}, nil, odd},
 		"B-452 would shrink":   {[]hosttest.Step{lvs("vg0/pvc-1", plain("pvc-1", 3*extent)), vgs(0)}, storage.ErrOutOfRange, "cannot shrink from 12582912 to 8388608 bytes"},
-		"full before the tool": {[]hosttest.Step{small, vgs(extent - 1)}, storage.ErrNoSpace, "4194304 needed"},
+		"full before the tool": {[]hosttest.Step{small, vgs(extent - 1)}, storage.ErrNoSpace, "4194304 bytes needed"},
 		"full says the tool":   {[]hosttest.Step{small, vgs(extent), fails(lvextend(), "Insufficient free space: 1 extents needed, but only 0 available")}, storage.ErrNoSpace, ""},
 		"the tool fails":       {[]hosttest.Step{small, vgs(extent), fails(lvextend(), odd)}, nil, odd},
 		"grown to another":     {[]hosttest.Step{small, vgs(extent), lvextend(), small}, nil, "lvextend made 4194304 bytes"},

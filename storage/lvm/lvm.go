@@ -2,7 +2,8 @@
 // reports.
 //
 //	<vg>                     exists before us; never created, extended or removed here
-//	  <name>                 one linear LV per volume
+//	  <thin pool>            as well; only activated
+//	  <name>                 one LV per volume, linear or in the thin pool
 //	    tag pillar-volume=<UID>  the lifecycle it was made for; no other touches it
 //	    tag pillar-incomplete    until it provably shows nothing of an earlier LV
 //	/dev/<vg>/<name>         its node; used only after its numbers and dm UUID were compared
@@ -17,6 +18,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
@@ -67,11 +69,12 @@ type Config struct {
 
 // Group is a volume group as a storage.Backend.
 type Group struct {
-	run  host.Runner
-	root host.Root
-	cfg  Config
-	turn chan struct{} // one LVM tool at a time: they would only queue for LVM's own lock
-	open func(lv report, flag int) (device, error)
+	run    host.Runner
+	root   host.Root
+	cfg    Config
+	looked atomic.Bool   // at the thin pool: see seen
+	turn   chan struct{} // one LVM tool at a time: they would only queue for LVM's own lock
+	open   func(lv report, flag int) (device, error)
 }
 
 var _ storage.Backend = (*Group)(nil)
@@ -97,7 +100,10 @@ func (g *Group) lvm(ctx context.Context, tool string, args ...string) ([]byte, e
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, errHangs)
 	defer cancel()
 	out, err := g.run.Run(ctx, tool, append([]string{"--config", settings}, args...)...)
-	return out, classify(err)
+	if err = classify(err); errors.Is(err, errDamaged) {
+		err = fmt.Errorf("%w: %w", thinPool{target: g.target(g.cfg.ThinPool)}.damaged("is damaged"), err)
+	}
+	return out, err
 }
 
 // Create implements storage.Backend. An LV that an earlier Create left unfinished is
@@ -114,11 +120,11 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 	if err := g.check(s); err != nil {
 		return storage.Volume{}, err
 	}
-	vg, err := g.group(ctx)
+	room, err := g.room(ctx, s.LVM.Mode)
 	if err != nil {
-		return storage.Volume{}, groupMissing(err)
+		return storage.Volume{}, missing(err)
 	}
-	size, err := roundUp(s.Bytes, vg.extent)
+	size, err := roundUp(s.Bytes, room.extent)
 	if err != nil {
 		return storage.Volume{}, err
 	}
@@ -127,18 +133,19 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 		if err := g.remove(ctx, lv); err != nil {
 			return storage.Volume{}, fmt.Errorf("remove what an earlier create left: %w", err)
 		}
-		vg.free += lv.size
+		room.free += lv.size
 		err = storage.ErrNotFound
 	}
 	switch {
-	case errors.Is(err, storage.ErrNotFound) && size > vg.free:
-		return storage.Volume{}, fmt.Errorf("%w: %d bytes needed, %d free in volume group %s", storage.ErrNoSpace, size, vg.free, g.cfg.VolumeGroup)
 	case errors.Is(err, storage.ErrNotFound):
+		if err := room.take(size); err != nil {
+			return storage.Volume{}, err
+		}
 		return g.make(ctx, s, size)
 	case err != nil:
 		return storage.Volume{}, err
-	case !lv.linear() || lv.size != size:
-		return storage.Volume{}, fmt.Errorf("%w: as %s of %d bytes, asked for linear of %d", storage.ErrConflict, lv.layout, lv.size, size)
+	case lv.made() != s.LVM.Mode || lv.size != size:
+		return storage.Volume{}, fmt.Errorf("%w: as %s of %d bytes, asked for %s of %d", storage.ErrConflict, lv.layout, lv.size, s.LVM.Mode, size)
 	default:
 		return g.activate(ctx, s.ID.Name, s.Owner)
 	}
@@ -147,11 +154,14 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 // make makes a new LV and takes its tag away once nothing of an earlier one shows.
 func (g *Group) make(ctx context.Context, s storage.Spec, size int64) (storage.Volume, error) {
 	name := s.ID.Name
-	_, err := g.lvm(ctx, "lvcreate", "--yes", "--type", "linear", "--activate", "y",
-		"--wipesignatures", "y", "--zero", "y", "--addtag", ownerTag+string(s.Owner), "--addtag", incompleteTag,
-		"--size", fmt.Sprintf("%db", size), "--name", name, g.cfg.VolumeGroup)
-	if err != nil {
-		return storage.Volume{}, groupMissing(err)
+	argv := []string{"--yes", "--type", s.LVM.Mode, "--activate", "y", "--addtag", ownerTag + string(s.Owner), "--addtag", incompleteTag}
+	if s.LVM.Mode == Thin { // lvcreate refuses --zero: the pool's chunks are zeroed, or none is taken
+		argv = append(argv, "--virtualsize", fmt.Sprintf("%db", size), "--thinpool", g.cfg.ThinPool)
+	} else {
+		argv = append(argv, "--wipesignatures", "y", "--zero", "y", "--size", fmt.Sprintf("%db", size))
+	}
+	if _, err := g.lvm(ctx, "lvcreate", append(argv, "--name", name, g.cfg.VolumeGroup)...); err != nil {
+		return storage.Volume{}, missing(err)
 	}
 	lv, err := g.own(ctx, name, s.Owner)
 	if err != nil {
@@ -160,7 +170,12 @@ func (g *Group) make(ctx context.Context, s storage.Spec, size int64) (storage.V
 	if lv.size != size || !lv.incomplete() {
 		return storage.Volume{}, fmt.Errorf("lvcreate made %d bytes with tags %q, asked for %d and %s", lv.size, lv.tags, size, incompleteTag)
 	}
-	if err := g.wipe(lv); err != nil {
+	if lv.made() == Linear { // a thin LV takes its chunks only when they are written
+		if err := g.wipe(lv); err != nil {
+			return storage.Volume{}, err
+		}
+	}
+	if err := g.blank(lv); err != nil {
 		return storage.Volume{}, err
 	}
 	if _, err := g.lvm(ctx, "lvchange", "--deltag", incompleteTag, g.target(name)); err != nil {
@@ -207,7 +222,7 @@ func (g *Group) owned(lv report, owner storage.Owner) error {
 func (g *Group) usable(ctx context.Context, name string, owner storage.Owner) (report, error) {
 	lv, err := g.own(ctx, name, owner)
 	if err == nil {
-		err = lv.finished()
+		err = g.finished(lv)
 	}
 	if err != nil {
 		return report{}, err
@@ -215,19 +230,21 @@ func (g *Group) usable(ctx context.Context, name string, owner storage.Owner) (r
 	return lv, nil
 }
 
-// finished is storage.ErrPrecondition for what is no volume, or not yet one.
-func (r report) finished() error {
+// finished is storage.ErrPrecondition for what is no volume of this agent, or not yet one.
+func (g *Group) finished(lv report) error {
 	switch {
-	case !r.linear():
-		return fmt.Errorf("%w: its layout is %s (%s)", storage.ErrPrecondition, r.layout, r.role)
-	case r.incomplete():
+	case lv.made() == Thin && lv.pool != g.cfg.ThinPool:
+		return fmt.Errorf("%w: it is in thin pool %q, the agent has %q", storage.ErrPrecondition, lv.pool, g.cfg.ThinPool)
+	case lv.made() == "":
+		return fmt.Errorf("%w: its layout is %s (%s)", storage.ErrPrecondition, lv.layout, lv.role)
+	case lv.incomplete():
 		return fmt.Errorf("%w: its create never finished (tag %s)", storage.ErrPrecondition, incompleteTag)
 	}
 	return nil
 }
 
 // Activate implements storage.Backend: the LV's device is there and is this LV's. Only a
-// finished linear LV is activated, and nothing but it.
+// finished LV is activated, and nothing but it and the thin pool it is in.
 func (g *Group) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
 	v, err := g.activate(ctx, name, owner)
 	if err != nil {
@@ -271,8 +288,8 @@ func (g *Group) settle(ctx context.Context, lv report) error {
 	return g.verify(lv)
 }
 
-// Delete implements storage.Backend. Only a plain linear LV is removed: with an origin,
-// lvremove would take its snapshots along, with a thin pool everybody's volumes (H-50).
+// Delete implements storage.Backend. An LV that others go with stays (see alone). In a thin
+// pool whose metadata is full, LVM forgets the LV, fails, and frees its chunks later.
 func (g *Group) Delete(ctx context.Context, name string, owner storage.Owner) error {
 	lv, err := g.own(ctx, name, owner)
 	if err == nil {
@@ -285,48 +302,52 @@ func (g *Group) Delete(ctx context.Context, name string, owner storage.Owner) er
 }
 
 func (g *Group) remove(ctx context.Context, lv report) error {
-	if lv.layout != Linear || lv.role != "public" {
-		return fmt.Errorf("%w: it is %s, %s, and nothing pillar makes", storage.ErrPrecondition, lv.layout, lv.role)
+	if !lv.alone() {
+		return fmt.Errorf("%w: it is %s, %s, and nothing pillar removes", storage.ErrPrecondition, lv.layout, lv.role)
 	}
 	_, err := g.lvm(ctx, "lvremove", "--yes", g.target(lv.name))
 	if errors.Is(err, storage.ErrBusy) {
 		return fmt.Errorf("%s: %w", g.holders(lv), err)
 	}
-	return groupMissing(err)
+	return missing(err)
 }
 
-// List implements storage.Backend: the finished linear LVs of the group.
+// List implements storage.Backend: the finished LVs that pillar could have made.
 func (g *Group) List(ctx context.Context) ([]storage.Volume, error) {
 	lvs, err := g.lvs(ctx, g.cfg.VolumeGroup)
 	if err != nil {
-		return nil, fmt.Errorf("list LVs of %s: %w", g.cfg.VolumeGroup, groupMissing(err))
+		return nil, fmt.Errorf("list LVs of %s: %w", g.cfg.VolumeGroup, missing(err))
 	}
 	var volumes []storage.Volume
 	for _, lv := range lvs {
-		if lv.linear() && !lv.incomplete() {
+		if g.finished(lv) == nil {
 			volumes = append(volumes, g.volume(lv))
 		}
 	}
 	return volumes, nil
 }
 
-// Pool implements storage.Backend: the group's size and free bytes (B-227).
+// Pool implements storage.Backend: the group's size and free bytes, or the thin pool's size
+// and the share of it that is not used (B-227).
 func (g *Group) Pool(ctx context.Context) (storage.Pool, error) {
+	pool := storage.Pool{Name: g.cfg.VolumeGroup, Type: "lvm", ThinPool: g.cfg.ThinPool}
 	if g.cfg.ThinPool != "" {
-		return storage.Pool{}, fmt.Errorf("pool %s/%s: %w: thin pools are not served by this version", g.cfg.VolumeGroup, g.cfg.ThinPool, storage.ErrUnsupported)
+		p, err := g.seen(ctx)
+		if err == nil && !p.known {
+			err = p.trouble()
+		}
+		if err != nil {
+			return storage.Pool{}, fmt.Errorf("thin pool %s: %w", g.target(g.cfg.ThinPool), poolMissing(err))
+		}
+		pool.Capacity = storage.Capacity{Total: p.size, Available: p.available()}
+		return pool, nil
 	}
 	vg, err := g.group(ctx)
-	if errors.Is(err, errNoGroup) {
-		err = fmt.Errorf("%w: %w", storage.ErrNotFound, err)
-	}
 	if err != nil {
-		return storage.Pool{}, fmt.Errorf("volume group %s: %w", g.cfg.VolumeGroup, err)
+		return storage.Pool{}, fmt.Errorf("volume group %s: %w", g.cfg.VolumeGroup, poolMissing(err))
 	}
-	return storage.Pool{
-		Name:     g.cfg.VolumeGroup,
-		Type:     "lvm",
-		Capacity: storage.Capacity{Total: vg.size, Available: vg.free},
-	}, nil
+	pool.Capacity = storage.Capacity{Total: vg.size, Available: vg.free}
+	return pool, nil
 }
 
 func (g *Group) target(name string) string { return g.cfg.VolumeGroup + "/" + name }

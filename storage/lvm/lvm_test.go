@@ -40,7 +40,7 @@ func vgs(free int64) hosttest.Step {
 
 func lvs(target string, rows ...string) hosttest.Step {
 	return says(ran("lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"lv_name,lv_size,lv_layout,lv_role,lv_tags,vg_uuid,lv_uuid,lv_active,lv_kernel_major,lv_kernel_minor", target), lvsOf(rows...))
+		"lv_name,lv_size,lv_layout,lv_role,pool_lv,lv_tags,vg_uuid,lv_uuid,lv_active,lv_kernel_major,lv_kernel_minor", target), lvsOf(rows...))
 }
 
 func absent() hosttest.Step {
@@ -48,8 +48,8 @@ func absent() hosttest.Step {
 }
 
 func lvcreate() hosttest.Step {
-	return ran("lvcreate", "--yes", "--type", "linear", "--activate", "y", "--wipesignatures", "y", "--zero", "y",
-		"--addtag", "pillar-volume="+owner, "--addtag", "pillar-incomplete", "--size", "8388608b", "--name", "pvc-1", "vg0")
+	return ran("lvcreate", "--yes", "--type", "linear", "--activate", "y",
+		"--addtag", "pillar-volume="+owner, "--addtag", "pillar-incomplete", "--wipesignatures", "y", "--zero", "y", "--size", "8388608b", "--name", "pvc-1", "vg0")
 }
 
 func lvremove() hosttest.Step { return ran("lvremove", "--yes", "vg0/pvc-1") }
@@ -196,7 +196,6 @@ func TestGroup_Create_refused(t *testing.T) {
 		"B-220 thin without a pool":       {change: func(s *storage.Spec) { s.LVM.Mode = Thin }, want: storage.ErrPrecondition},
 		"B-202 N-43 another thin pool":    {change: func(s *storage.Spec) { s.LVM.Mode, s.LVM.ThinPool = Thin, "tp1" }, pool: "tp0", want: storage.ErrPrecondition},
 		"B-202 linear, another thin pool": {change: func(s *storage.Spec) { s.LVM.ThinPool = "tp1" }, pool: "tp0", want: storage.ErrPrecondition},
-		"thin":                            {change: func(s *storage.Spec) { s.LVM.Mode, s.LVM.ThinPool = Thin, "tp0" }, pool: "tp0", want: storage.ErrUnsupported},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -291,11 +290,6 @@ func TestGroup_Pool(t *testing.T) {
 	}
 	if _, err := group(t, nil, fails(vgs(0), "Permission denied")).Pool(t.Context()); err == nil || errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Pool, unknown failure = %v, want no kind", err)
-	}
-	g := group(t, nil)
-	g.cfg.ThinPool = "tp0"
-	if _, err := g.Pool(t.Context()); !errors.Is(err, storage.ErrUnsupported) {
-		t.Errorf("Pool of a thin pool = %v, want ErrUnsupported", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package lvm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,15 +18,31 @@ type report struct {
 	size         int64  // bytes
 	layout       string // lv_layout: "linear", "thin,pool", ...
 	role         string // lv_role: "public", "public,snapshot,thicksnapshot", ...
+	pool         string // pool_lv: of a thin LV
 	tags         []string
 	dmUUID       string // of its mapping: "LVM-", VG UUID, LV UUID, without dashes
 	active       bool
 	major, minor uint32 // of its device while active
 }
 
-// linear tells whether pillar could have made it.
-func (r report) linear() bool {
-	return r.layout == Linear && !strings.Contains(r.role, "snapshot") && strings.HasPrefix(r.role, "public")
+// made answers the mode in which pillar could have made it, or nothing.
+func (r report) made() string {
+	switch {
+	case !strings.HasPrefix(r.role, "public") || strings.Contains(r.role, "snapshot"):
+		return ""
+	case r.layout == "linear":
+		return Linear
+	case r.layout == "thin,sparse":
+		return Thin
+	}
+	return ""
+}
+
+// alone tells whether lvremove takes nothing but this LV: with a thick or an external
+// origin go its snapshots, with a thin pool everybody's volumes (H-50). Thin snapshots stay
+// when their origin goes.
+func (r report) alone() bool {
+	return r.made() != "" && (r.role == "public" || r.made() == Thin && (r.role == "public,origin,thinorigin" || r.role == "public,origin,thinorigin,multithinorigin"))
 }
 
 func (r report) incomplete() bool { return slices.Contains(r.tags, incompleteTag) }
@@ -55,7 +72,7 @@ type vgReport struct {
 func (g *Group) find(ctx context.Context, name string) (report, error) {
 	lvs, err := g.lvs(ctx, g.target(name))
 	if err != nil {
-		return report{}, groupMissing(err)
+		return report{}, missing(err)
 	}
 	if len(lvs) != 1 || lvs[0].name != name {
 		return report{}, fmt.Errorf("lvs answered %d LVs for the one asked", len(lvs))
@@ -69,7 +86,7 @@ func (g *Group) lvs(ctx context.Context, target string) ([]report, error) {
 		return nil, err
 	}
 	out, err := g.lvm(ctx, "lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"lv_name,lv_size,lv_layout,lv_role,lv_tags,vg_uuid,lv_uuid,lv_active,lv_kernel_major,lv_kernel_minor", target)
+		"lv_name,lv_size,lv_layout,lv_role,pool_lv,lv_tags,vg_uuid,lv_uuid,lv_active,lv_kernel_major,lv_kernel_minor", target)
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +146,11 @@ func parseLV(row map[string]string) (report, error) {
 		size:   size,
 		layout: row["lv_layout"],
 		role:   row["lv_role"],
+		pool:   row["pool_lv"],
 		dmUUID: "LVM-" + strings.ReplaceAll(row["vg_uuid"]+row["lv_uuid"], "-", ""),
 		active: row["lv_active"] == "active",
 	}
-	if lv.name == "" || lv.layout == "" || lv.role == "" || len(lv.dmUUID) != len("LVM-")+64 {
+	if lv.name == "" || lv.layout == "" || lv.role == "" || len(lv.dmUUID) != len("LVM-")+64 || lv.made() == Thin && lv.pool == "" {
 		return report{}, fmt.Errorf("report %v lacks a field", row)
 	}
 	if tags := row["lv_tags"]; tags != "" {
@@ -184,11 +202,19 @@ func bytesOf(row map[string]string, field string) (int64, error) {
 	return n, nil
 }
 
-// groupMissing keeps a missing group apart from a missing volume: its disks may come back,
-// and the volume with them (B-204).
-func groupMissing(err error) error {
-	if isNoGroup(err) {
+// missing keeps a missing group or thin pool apart from a missing volume: its disks may come
+// back, and the volume with them (B-204).
+func missing(err error) error {
+	if errors.Is(err, errNoGroup) || errors.Is(err, errNoThinPool) {
 		return fmt.Errorf("%w: %w", storage.ErrPrecondition, err)
+	}
+	return err
+}
+
+// poolMissing is missing for who asked for the pool itself.
+func poolMissing(err error) error {
+	if errors.Is(err, errNoGroup) || errors.Is(err, errNoThinPool) {
+		return fmt.Errorf("%w: %w", storage.ErrNotFound, err)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package lvm
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,8 +22,12 @@ const (
 )
 
 func lvRow(name string, size int64, layout, role, tags, active, major, minor string) string {
-	return fmt.Sprintf(`{"lv_name":"%s", "lv_size":"%d", "lv_layout":"%s", "lv_role":"%s", "lv_tags":"%s", "vg_uuid":"%s", "lv_uuid":"%s", "lv_active":"%s", "lv_kernel_major":"%s", "lv_kernel_minor":"%s"}`,
-		name, size, layout, role, tags, vgUUID, lvUUID, active, major, minor)
+	pool := ""
+	if layout == "thin,sparse" {
+		pool = "tp0"
+	}
+	return fmt.Sprintf(`{"lv_name":"%s", "lv_size":"%d", "lv_layout":"%s", "lv_role":"%s", "pool_lv":"%s", "lv_tags":"%s", "vg_uuid":"%s", "lv_uuid":"%s", "lv_active":"%s", "lv_kernel_major":"%s", "lv_kernel_minor":"%s"}`,
+		name, size, layout, role, pool, tags, vgUUID, lvUUID, active, major, minor)
 }
 
 // plain is a finished, active linear LV.
@@ -90,6 +95,7 @@ func TestParse_unknownOutput(t *testing.T) {
 		lvsOf(lvRow("a", -1, "linear", "public", "", "", "-1", "-1")),
 		lvsOf(lvRow("a", 1, "", "public", "", "", "-1", "-1")),
 		lvsOf(lvRow("a", 1, "linear", "public", "", "active", "-1", "-1")),
+		lvsOf(strings.ReplaceAll(lvRow("a", 1, "thin,sparse", "public", "", "", "-1", "-1"), "tp0", "")),
 	} {
 		if got, err := parseLVs([]byte(in)); err == nil {
 			t.Errorf("parseLVs(%s) = %v, want an error", in, got)
@@ -126,11 +132,13 @@ func TestClassify(t *testing.T) {
 		"full":              {"Rounding up size to full physical extent <74.51 GiB\n  Volume group \"vg9\" has insufficient free space (253 extents): 19074 required.", storage.ErrNoSpace},
 		"full, other words": {"Insufficient free space: 19074 extents needed, but only 253 available", storage.ErrNoSpace},
 		"fragmented":        {"Insufficient suitable allocatable extents for logical volume b: 3 more required", storage.ErrNoSpace},
+		"thin pool full":    {"WARNING: Thin pool tv/tp is out of data space.\n  Cannot create new thin volume, free space in thin pool tv/tp reached threshold.", storage.ErrNoSpace},
+		"thin_check":        {"Check of pool tv/tp failed (status:1). Manual repair required!", errDamaged},
 		"open":              {"File descriptor 7 (/dev/x) leaked on lvremove invocation.\n  Logical volume vg9/a in use.", storage.ErrBusy},
 		"claimed":           {"Logical volume vg9/a is used by another device.", storage.ErrBusy},
 		"mounted":           {"Logical volume vg9/a contains a filesystem in use.", storage.ErrBusy},
 	}
-	kinds := []error{errNoGroup, storage.ErrNotFound, storage.ErrConflict, storage.ErrNoSpace, storage.ErrBusy}
+	kinds := []error{errNoGroup, storage.ErrNotFound, storage.ErrConflict, storage.ErrNoSpace, storage.ErrBusy, errDamaged}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			err := classify(&host.ExitError{Argv: []string{"lvs"}, Code: 5, Stderr: tt.stderr})

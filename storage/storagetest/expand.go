@@ -75,7 +75,7 @@ func testExpandNoSpace(t *testing.T, f Fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bytes := range []int64{p.Capacity.Total + 1, 1<<63 - 1} {
+	for _, bytes := range f.tooLarge(p) {
 		if got, err := f.Backend.Expand(t.Context(), "pvc-1", owner, bytes); !errors.Is(err, storage.ErrNoSpace) {
 			t.Errorf("Expand(%d) in a pool of %d = %+v, %v, want ErrNoSpace", bytes, p.Capacity.Total, got, err)
 		}

@@ -29,7 +29,9 @@ type Fixture struct {
 	// Slack is how many bytes a volume may take of the pool beyond its size, and a pool may
 	// use for itself.
 	Slack int64
-	Names []string
+	// Overcommits: a volume's size is a promise, and only what is written to it is taken.
+	Overcommits bool
+	Names       []string
 	// Spec asks for a volume of the backend's kind, without an owner.
 	Spec func(name string, bytes int64) storage.Spec
 	// Open opens a volume's device for reading and writing.
@@ -189,12 +191,20 @@ func testInvalid(t *testing.T, f Fixture) {
 	}
 }
 
+// tooLarge are sizes in bytes that a pool never has.
+func (f Fixture) tooLarge(p storage.Pool) []int64 {
+	if f.Overcommits {
+		return []int64{1<<63 - 1}
+	}
+	return []int64{p.Capacity.Total + 1, 1<<63 - 1}
+}
+
 func testNoSpace(t *testing.T, f Fixture) {
 	p, err := f.Backend.Pool(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bytes := range []int64{p.Capacity.Total + 1, 1<<63 - 1} {
+	for _, bytes := range f.tooLarge(p) {
 		if v, err := f.Backend.Create(t.Context(), f.ask("pvc-1", bytes)); !errors.Is(err, storage.ErrNoSpace) {
 			t.Errorf("Create(%d) in a pool of %d = %+v, %v, want ErrNoSpace", bytes, p.Capacity.Total, v, err)
 		}
@@ -257,10 +267,14 @@ func testPool(t *testing.T, f Fixture) {
 	if used := before.Capacity.Total - before.Capacity.Available; err != nil || before.Name != f.Pool || used < 0 || used > f.Slack || before.Capacity.Total < f.Unit {
 		t.Errorf("Pool = %+v, %v", before, err)
 	}
-	create(t, f, "pvc-1", 3*f.Unit)
+	v, want := create(t, f, "pvc-1", 3*f.Unit), 3*f.Unit
+	if f.Overcommits {
+		fill(t, f, v, 0xa5)
+		want = 2 * edge
+	}
 	after, err := f.Backend.Pool(t.Context())
 	taken := before.Capacity.Available - after.Capacity.Available
-	if err != nil || taken < 3*f.Unit || taken > 3*f.Unit+f.Slack {
+	if err != nil || taken < want || taken > want+f.Slack {
 		t.Errorf("Pool = %+v, %v, before %+v: a volume of %d bytes took %d", after, err, before, 3*f.Unit, taken)
 	}
 	if after.Capacity = before.Capacity; after != before {
