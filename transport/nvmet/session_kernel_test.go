@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
 	"github.com/pillar-csi/pillar/transport"
+	"github.com/pillar-csi/pillar/transport/configfs/configfstest"
 	"github.com/pillar-csi/pillar/transport/nvmf"
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +25,7 @@ var loopback = transport.Portal{Address: "127.0.0.1", Port: 4420}
 type session struct {
 	t            *testing.T
 	ctx          context.Context
+	k            *configfstest.Kernel
 	target       *Target
 	first, other *nvmf.Host
 	disk         string
@@ -34,7 +37,8 @@ func newSession(t *testing.T, multipath string) *session {
 	hosttest.Need(t, "nvmet", "nvmet_tcp", "nvme_tcp", "bin:modprobe")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	s := &session{t: t, ctx: ctx, disk: hosttest.Disk(t, 0), target: kernelTarget(t)}
+	s := &session{t: t, ctx: ctx, disk: device}
+	s.k, s.target = onKernel(t)
 	s.reload(multipath)
 	s.first = nvmf.New("", nvmf.Config{HostNQN: host1, HostID: strings.TrimPrefix(host1, "nqn.2014-08.org.nvmexpress:uuid:")})
 	s.other = nvmf.New("", nvmf.Config{HostNQN: host2, HostID: strings.TrimPrefix(host2, "nqn.2014-08.org.nvmexpress:uuid:")})
@@ -52,14 +56,7 @@ func newSession(t *testing.T, multipath string) *session {
 // uses it (passthru), and goes only without its last object.
 func (s *session) reload(multipath string) {
 	s.t.Helper()
-	for _, kind := range []string{"ports", "hosts"} {
-		dir := s.target.nvmet.Sub(kind)
-		names, err := dir.List()
-		must(s.t, err)
-		for _, name := range names {
-			must(s.t, dir.Sub(name).Rmdir(s.ctx))
-		}
-	}
+	must(s.t, s.k.Clear())
 	for _, argv := range [][]string{
 		{"-r", "nvme_tcp", "nvme_fabrics", "nvmet_tcp", "nvmet", "nvme_core"},
 		{"nvme_core", "multipath=" + multipath}, {"nvme_tcp"}, {"nvmet_tcp"},
@@ -123,12 +120,12 @@ func (s *session) open(path string) *os.File {
 	return f
 }
 
-// block reads one block past every cache.
-func (s *session) block(path string) byte {
+// block reads the n-th block past every cache.
+func (s *session) block(path string, n int) byte {
 	s.t.Helper()
 	f, buf := s.open(path), pattern(0)
 	defer f.Close()
-	if _, err := f.ReadAt(buf, 0); err != nil {
+	if _, err := f.ReadAt(buf, int64(n)*blockSize); err != nil {
 		s.t.Fatal(err)
 	}
 	return buf[0]
@@ -149,7 +146,7 @@ func TestKernel_session(t *testing.T) {
 			if _, err := s.open(dev.Path).WriteAt(pattern('x'), 0); err != nil {
 				t.Fatal(err)
 			}
-			if got := s.block(s.disk); got != 'x' {
+			if got := s.block(s.disk, 0); got != 'x' {
 				t.Errorf("the disk holds %q, want what was written over NVMe", got)
 			}
 			must(t, s.first.Detach(s.ctx, nqn, transport.Portal{}))
@@ -193,10 +190,10 @@ func TestKernel_rebuiltTarget(t *testing.T) {
 	}
 }
 
-// write writes blocks without a pause until one fails; count is of those that were done.
-func write(f *os.File, count *atomic.Int64) error {
-	for n := byte(0); ; n++ {
-		if _, err := f.WriteAt(pattern(n), 0); err != nil {
+// write writes the n-th block without a pause until that fails; count is of those done.
+func write(f *os.File, n int, count *atomic.Int64) error {
+	for b := byte(0); ; b++ {
+		if _, err := f.WriteAt(pattern(b), int64(n)*blockSize); err != nil {
 			return err
 		}
 		count.Add(1)
@@ -218,16 +215,21 @@ func read(f *os.File, stop <-chan struct{}) error {
 	}
 }
 
-// A host that is denied while it writes can write no more once Deny has returned, and
+// writers are how many writes of a host are in flight at a time.
+const writers = 4
+
+// D-29: a host that is denied while it writes can write no more once Deny has returned, and
 // never again; another host's reads go on without an error, on the same device.
 func TestKernel_deniedWriter(t *testing.T) {
 	s := newSession(t, "N")
 	s.export(host1, host2)
 	writer, reader := s.mustAttach(s.first), s.mustAttach(s.other)
 	var count atomic.Int64
-	done := make(chan error, 1)
+	done := make(chan error, writers)
 	f, rf := s.open(writer.Path), s.open(reader.Path)
-	go func() { done <- write(f, &count) }()
+	for n := range writers {
+		go func() { done <- write(f, n, &count) }()
+	}
 	stop, reads := make(chan struct{}), make(chan error, 1)
 	go func() { reads <- read(rf, stop) }()
 	for count.Load() < 100 {
@@ -236,19 +238,10 @@ func TestKernel_deniedWriter(t *testing.T) {
 	start := time.Now()
 	must(t, s.target.Deny(s.ctx, volume, s.disk, host1, hold))
 	t.Logf("denied within %v, after %d writes", time.Since(start), count.Load())
-	disk := s.open(s.disk)
-	if _, err := disk.WriteAt(pattern('!'), 0); err != nil {
-		t.Fatal(err)
-	}
-	for range 30 {
-		if got := s.block(s.disk); got != '!' {
-			t.Fatalf("the disk reads %q: the denied host wrote", got)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	s.wantSilence()
 	close(stop)
-	if err := <-reads; err != nil || s.block(reader.Path) != '!' {
-		t.Errorf("the other host reads %q, %v", s.block(reader.Path), err)
+	if err := <-reads; err != nil || s.block(reader.Path, 0) != '!' {
+		t.Errorf("the other host reads %q, %v", s.block(reader.Path, 0), err)
 	}
 	now, err := s.other.Device(s.ctx, nqn)
 	reader.Created = false
@@ -257,7 +250,66 @@ func TestKernel_deniedWriter(t *testing.T) {
 	}
 	must(t, s.target.Deny(s.ctx, volume, s.disk, host1, hold))
 	must(t, s.first.Detach(s.ctx, nqn, transport.Portal{}))
-	if err := <-done; err == nil {
-		t.Error("the denied writer ended without an error")
+	for range writers {
+		if err := <-done; err == nil {
+			t.Error("the denied writer ended without an error")
+		}
 	}
+}
+
+// wantSilence marks the blocks of the denied writers and wants the marks to stay.
+func (s *session) wantSilence() {
+	s.t.Helper()
+	disk := s.open(s.disk)
+	for n := range writers {
+		if _, err := disk.WriteAt(pattern('!'), int64(n)*blockSize); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for i := range 30 * writers {
+		if got := s.block(s.disk, i%writers); got != '!' {
+			s.t.Fatalf("block %d reads %q: the denied host wrote", i%writers, got)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+// D-29, N-1: a revoke that is stopped before any of its effects, and repeated, has ended the
+// sessions of a host that is connected.
+func TestKernel_deniedCrash(t *testing.T) {
+	s := newSession(t, "N")
+	for n, ended := 0, false; !ended; n++ {
+		s.export(host1, host2)
+		s.mustAttach(s.first)
+		crashing(s.k, n)
+		err := s.target.Deny(s.ctx, volume, s.disk, host1, hold)
+		s.k.OnEffect = nil
+		if ended = err == nil; !ended && !errors.Is(err, errCrash) {
+			t.Fatalf("before effect %d: %v", n, err)
+		}
+		must(t, s.target.Deny(s.ctx, volume, s.disk, host1, hold))
+		s.export(host2) // the controller's next request
+		if live := s.live(host1); len(live) > 0 {
+			t.Errorf("stopped before effect %d: %q of the denied host are live", n, live)
+		}
+		must(t, s.first.Detach(s.ctx, nqn, transport.Portal{}))
+		if _, err := s.attach(s.first); !errors.Is(err, unix.EIO) {
+			t.Errorf("stopped before effect %d: Attach of the denied host = %v, want EIO", n, err)
+		}
+	}
+}
+
+// live answers the controllers over which a host is connected.
+func (s *session) live(hostNQN string) (paths []string) {
+	s.t.Helper()
+	all, err := filepath.Glob("/sys/class/nvme/nvme*")
+	must(s.t, err)
+	for _, path := range all {
+		host, _ := os.ReadFile(path + "/hostnqn") // gone meanwhile: not live
+		state, _ := os.ReadFile(path + "/state")
+		if strings.TrimSpace(string(host)) == hostNQN && strings.TrimSpace(string(state)) == "live" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
