@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
 	"github.com/pillar-csi/pillar/transport"
 )
@@ -58,9 +60,8 @@ func TestAgent_lifeCrash_kernel(t *testing.T) {
 		m := m.in(t)
 		reached := max(m.generation(), 2)
 		m.mustStart()
-		if reached < 5 { // later the volume is deleting and not listed
-			it := agentrpc.Item{Token: token(reached), Backend: storage.LVMLV, Export: testExport(hostsAt(reached)...), Ready: true}
-			m.must(m.restore(it))
+		if reached < 6 { // later the volume is deleting and not listed
+			m.must(m.restore(testItem(reached, hostsAt(reached)...)))
 			m.wantVolumes(testID.Name)
 			m.wantExport(hostsAt(reached)...)
 		}
@@ -77,10 +78,53 @@ func TestAgent_lifeCrash_kernel(t *testing.T) {
 
 // hostsAt answers who is admitted at a generation: the desired export is a function of it.
 func hostsAt(generation int64) []string {
-	if generation == 3 {
+	if generation == 3 || generation == 4 {
 		return []string{host1}
 	}
 	return nil
+}
+
+// The agent is killed before every effect of what it does after a reboot. The next one gets
+// the same request and serves the volume.
+func TestAgent_restoreCrash_kernel(t *testing.T) {
+	m := newMachine(t)
+	if !hosttest.InChild(t) {
+		m.mustStart()
+		m.must(m.create(1))
+		m.must(m.stop())
+		m.reboot()
+	}
+	restore := func() error {
+		if err := m.start(); err != nil {
+			return err
+		}
+		return m.restore(testItem(2, host1))
+	}
+	hosttest.EachCrash(t, restore, func(t *testing.T) {
+		m := m.in(t)
+		m.mustStart()
+		m.must(m.restore(testItem(2, host1)))
+		m.wantVolumes(testID.Name)
+		m.wantExport(host1)
+		m.must(m.stop())
+		m.reboot()
+	})
+	m.mustStart()
+	m.must(m.unexport(3))
+	m.must(m.remove(3))
+	m.wantNothing()
+	m.must(m.stop())
+}
+
+// reboot does to the kernel's half what a reboot does.
+func (m *machine) reboot() {
+	m.t.Helper()
+	clearTargets()
+	m.must(m.run("lvchange", "-an", testID.String()))
+}
+
+func testItem(generation int64, hosts ...string) agentrpc.Item {
+	return agentrpc.Item{Token: token(generation), Backend: storage.LVMLV, Export: testExport(hosts...), Ready: true}
 }
 
 // steps runs a volume's life after its creation, from a generation on.
@@ -94,11 +138,12 @@ func (m *machine) steps(from int64) error {
 		{3, func() error {
 			return m.AllowInitiator(ctx, token(3), storage.LVMLV, transport.NVMeTCP, testID, host1, true)
 		}},
-		{4, func() error {
-			return m.DenyInitiator(ctx, token(4), storage.LVMLV, transport.NVMeTCP, testID, host1)
+		{4, func() error { return m.expand(4) }},
+		{5, func() error {
+			return m.DenyInitiator(ctx, token(5), storage.LVMLV, transport.NVMeTCP, testID, host1)
 		}},
-		{5, func() error { return m.unexport(5) }},
-		{5, func() error { return m.remove(5) }},
+		{6, func() error { return m.unexport(6) }},
+		{6, func() error { return m.remove(6) }},
 	}
 	for _, s := range steps {
 		if s.generation < from {
@@ -109,6 +154,19 @@ func (m *machine) steps(from int64) error {
 		}
 	}
 	return nil
+}
+
+// expand grows the volume to 16 MiB, and looks whether it did.
+func (m *machine) expand(generation int64) error {
+	size, err := m.ExpandVolume(context.Background(), token(generation), storage.LVMLV, transport.NVMeTCP, testID, 13<<20)
+	if err != nil {
+		return err
+	}
+	device, err := blockdev.Size("/dev/" + testID.String())
+	if err == nil && (device != size || size != 16<<20) {
+		err = fmt.Errorf("expand answers %d bytes, the device has %d, want 16 MiB", size, device)
+	}
+	return err
 }
 
 // in is the same machine in a subtest.

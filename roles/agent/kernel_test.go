@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,6 +105,10 @@ func (m *machine) start() error {
 	go func() {
 		done <- Run(ctx, Config{File: config, Listen: testListen, StateDir: filepath.Join(m.dir, "state")}, log)
 	}()
+	if err := listens(done); err != nil {
+		cancel()
+		return err
+	}
 	if m.Client, err = agentrpc.Dial(testListen, agentrpc.Config{}); err != nil {
 		cancel()
 		return err
@@ -113,24 +118,24 @@ func (m *machine) start() error {
 		cancel()
 		return <-done
 	}
-	return m.answers(done)
+	return nil
 }
 
-// answers waits for the first answer, to a call that runs no program: a resync, which the
-// closed gate refuses. An agent that ended instead says why.
-func (m *machine) answers(done chan error) error {
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+// listens waits until the agent does; one that ended instead says why. A client that came
+// before it would wait a second until it tried again.
+func listens(done chan error) error {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		select {
 		case err := <-done:
 			return fmt.Errorf("agent ended: %w", err)
 		default:
 		}
-		_, err := m.Reconcile(context.Background(), false, nil)
-		if err != nil && strings.Contains(err.Error(), "export restore pending") {
-			return nil
+		conn, err := net.Dial("tcp", testListen)
+		if err == nil {
+			return conn.Close()
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("agent does not answer: %w", err)
+			return fmt.Errorf("agent does not listen: %w", err)
 		}
 	}
 }
@@ -328,7 +333,7 @@ func TestAgent_restart_kernel(t *testing.T) {
 	m.must(m.restore())
 	m.must(m.create(1))
 	m.must(m.export(2, host1))
-	item := agentrpc.Item{Token: token(2), Backend: storage.LVMLV, Export: testExport(host1), Ready: true}
+	item := testItem(2, host1)
 
 	m.must(m.stop())
 	m.wantExport(host1) // I/O does not depend on the agent
@@ -336,9 +341,8 @@ func TestAgent_restart_kernel(t *testing.T) {
 	m.must(m.restore(item))
 	m.wantExport(host1)
 
-	m.must(m.stop()) // and now what a reboot does to the kernel's half
-	clearTargets()
-	m.must(m.run("lvchange", "-an", testID.String()))
+	m.must(m.stop())
+	m.reboot()
 	m.mustStart()
 	defer m.stop()
 	m.must(m.restore(item))
