@@ -19,8 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var loopback = transport.Portal{Address: "127.0.0.1", Port: 4420}
-
 // session is a target and two hosts in one kernel, over the loopback device.
 type session struct {
 	t            *testing.T
@@ -73,7 +71,7 @@ func (s *session) reload(multipath string) {
 
 func (s *session) export(hosts ...string) {
 	s.t.Helper()
-	e := transport.Export{Kind: transport.NVMeTCP, Volume: volume, DevicePath: s.disk, Portal: loopback, ACL: true, Initiators: hosts}
+	e := transport.Export{Kind: transport.NVMeTCP, Volume: volume, DevicePath: s.disk, Portal: portal, ACL: true, Initiators: hosts}
 	if _, err := s.target.Export(s.ctx, e, hold); err != nil {
 		s.t.Fatal(err)
 	}
@@ -86,7 +84,7 @@ func hold(device string) (func() error, error) {
 }
 
 func (s *session) attach(h *nvmf.Host) (nvmf.Device, error) {
-	return h.Attach(s.ctx, nvmf.Target{NQN: nqn, Portal: loopback, CtrlLossTmo: new(60), ReconnectDelay: new(1)})
+	return h.Attach(s.ctx, nvmf.Target{NQN: nqn, Portal: portal, CtrlLossTmo: new(60), ReconnectDelay: new(1)})
 }
 
 func (s *session) mustAttach(h *nvmf.Host) nvmf.Device {

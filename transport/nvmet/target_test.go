@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pillar-csi/pillar/transport"
@@ -129,4 +130,82 @@ func TestTarget_Allow_withoutExport(t *testing.T) {
 	must(t, tgt.Deny(t.Context(), volume, device, host1, free))
 	must(t, tgt.Resize(t.Context(), volume, device))
 	must(t, tgt.Unexport(t.Context(), volume, device))
+}
+
+// forgetful takes its n-th effect without an error and does nothing.
+type forgetful struct {
+	configfs.FS
+	n int
+}
+
+func (f *forgetful) skips() bool { f.n--; return f.n == -1 }
+
+func (f *forgetful) Mkdir(name string) error {
+	if f.skips() {
+		return nil
+	}
+	return f.FS.Mkdir(name)
+}
+
+func (f *forgetful) Symlink(target, name string) error {
+	if f.skips() {
+		return nil
+	}
+	return f.FS.Symlink(target, name)
+}
+
+func (f *forgetful) Store(name string, data []byte) (shown []byte, err error) {
+	if f.skips() {
+		return f.FS.ReadFile(name)
+	}
+	return f.FS.Store(name, data)
+}
+
+// B-2, B-27, B-241: an effect that did not last fails the export, and nothing incomplete is
+// reachable.
+func TestTarget_Export_readsBack(t *testing.T) {
+	for n := 0; ; n++ {
+		k := configfstest.New()
+		fs := &forgetful{FS: k, n: n}
+		_, err := New(configfs.On(fs), Config{IdentityDir: t.TempDir()}).Export(t.Context(), export(inCapsule(8192)), free)
+		complete(t, k, n)
+		if fs.n >= 0 { // it had no effect of that number
+			must(t, err)
+			return
+		}
+		if err == nil {
+			t.Errorf("Export succeeded although the kernel forgot effect %d: %q", n, k.Trace())
+		}
+	}
+}
+
+// B-267: what is busy is asked again for a time; then the call fails, and what is left
+// stays for the next.
+func TestTarget_Unexport_busy(t *testing.T) {
+	for _, step := range []string{"unlink nvmet/ports/", "rmdir " + subDir + "/namespaces/1", "rmdir " + subDir} {
+		t.Run(step, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, tgt := inMemory(t)
+				exporting()(t, tgt)
+				busy := 1 << 30
+				k.OnEffect = func(line string) error {
+					if strings.HasPrefix(line, step) && busy > 0 {
+						busy--
+						return syscall.EBUSY
+					}
+					return nil
+				}
+				start := time.Now()
+				err := tgt.Unexport(t.Context(), volume, device)
+				if !errors.Is(err, transport.ErrPrecondition) || !errors.Is(err, syscall.EBUSY) || time.Since(start) != busyWait {
+					t.Errorf("Unexport = %v after %v, want ErrPrecondition after %v", err, time.Since(start), busyWait)
+				}
+				if there, err := tgt.subsystemDir(nqn).Exists(); !there || err != nil {
+					t.Errorf("subsystem after the refusal: %v, %v, want it there", there, err)
+				}
+				busy = 3
+				unexporting(t, tgt)
+			})
+		})
+	}
 }
