@@ -128,8 +128,8 @@ func dryModules(r *dryrun.Report, mods dryrun.Modules, f file) {
 		if e.LVM != nil && !slices.Contains(need, "dm_mod") {
 			need = append(need, "dm_mod")
 		}
-		if e.LVM != nil && e.LVM.ThinPool != "" && !slices.Contains(need, "dm_thin_pool") {
-			need = append(need, "dm_thin_pool")
+		if e.LVM != nil && e.LVM.ThinPool != "" && !slices.Contains(need, thinModule) {
+			need = append(need, thinModule)
 		}
 	}
 	for _, m := range need {
@@ -149,6 +149,10 @@ func dryFindings(r *dryrun.Report, mods dryrun.Modules, found []finding) {
 	modules := slices.ContainsFunc(targetModules, func(m string) bool { return mods.State(m) != dryrun.Loaded })
 	mounted, err := configfs.Mounted(mods.Root)
 	for _, f := range found {
+		if refused := (*dryrun.Refused)(nil); errors.As(f.err, &refused) {
+			r.Steps = append(r.Steps, dryrun.StepOf(atAgentStart, dryrun.Effect{Program: refused.Program}))
+			continue
+		}
 		later := f.subsystem == subsystemNVMet && errors.Is(f.err, transport.ErrUnsupported) && (modules || err == nil && !mounted)
 		if f.err != nil && !later && !errors.Is(f.err, dryrun.ErrModule) { // a pool's; its module is missed already
 			r.Lack(dryrun.Missing{Subsystem: f.subsystem, Pool: f.pool, Problem: f.err.Error(), Fix: f.fix})

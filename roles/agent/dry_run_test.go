@@ -241,6 +241,62 @@ func TestDryRun_missing(t *testing.T) {
 	}
 }
 
+// A host with a thin pool.
+func newThinHost(t *testing.T) *storageHost {
+	h := newStorageHost(t)
+	m, err := dryrun.NewMachine(t.TempDir(), []dryrun.Pool{{VolumeGroup: "vg0", ThinPool: "tp", Bytes: 100 << 30}}, func(dryrun.Effect) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.m = m
+	h.cfg.File = writeConfig(t, "backends:\n- lvm: {volumeGroup: vg0, thinPool: tp, provisioningMode: thin}\n")
+	h.cfg.StateDir = h.root.Path("state")
+	if err := os.MkdirAll(h.root.Path("sys/module/dm_thin_pool"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestDryRun_thin(t *testing.T) {
+	h := newThinHost(t)
+	r := h.look(0)
+	want := []dryrun.PoolFound{{Name: "vg0", Backend: "lvm-lv", TotalBytes: 96636764160, AvailableBytes: 96636764160}}
+	if diff := cmp.Diff(want, r.Pools); diff != "" || !r.Ready {
+		t.Errorf("Missing = %+v, Pools (-want +got):\n%s", r.Missing, diff)
+	}
+	wantSteps(t, r.Steps, []string{"volume in vg0 run lvcreate --config", "volume in vg0 run lvchange --config", "volume in vg0 link nvmet/ports/"})
+
+	h.m.Reboot() // and nobody activates anything: the agent will
+	r = h.look(0)
+	if !r.Ready {
+		t.Errorf("Missing = %+v, want nothing", r.Missing)
+	}
+	wantSteps(t, r.Steps, []string{"agent start run lvchange --config"})
+}
+
+// What a host of a thin pool can lack besides.
+func TestDryRun_thinMissing(t *testing.T) {
+	tests := map[string]struct {
+		spoil        func(h *storageHost)
+		problem, fix string
+	}{
+		"no pool":        {func(h *storageHost) { delete(h.m.Groups["vg0"].LVs, "tp") }, "no such thin pool", "lvcreate --type thin-pool --size SIZE --name tp vg0, or correct thinPool"},
+		"no group":       {func(h *storageHost) { delete(h.m.Groups, "vg0") }, "not found", "vgcreate vg0"},
+		"another kind":   {func(h *storageHost) { h.m.Groups["vg0"].LVs["tp"].Layout = "linear" }, `tp is "linear"`, "or correct thinPool"},
+		"module and all": {func(h *storageHost) { h.remove("sys/module/dm_thin_pool") }, "module dm_thin_pool is not loaded", "modprobe dm_thin_pool"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newThinHost(t)
+			tt.spoil(h)
+			r := h.look(0)
+			if len(r.Missing) != 1 || !strings.Contains(r.Missing[0].Problem, tt.problem) || !strings.Contains(r.Missing[0].Fix, tt.fix) {
+				t.Errorf("Missing = %+v, want %q with %q alone", r.Missing, tt.problem, tt.fix)
+			}
+		})
+	}
+}
+
 // A module that is there to be loaded is what the init container does, and nothing missing.
 func TestDryRun_loadable(t *testing.T) {
 	h := newStorageHost(t)

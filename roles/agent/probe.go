@@ -13,6 +13,7 @@ import (
 	"github.com/pillar-csi/pillar/roles/agent/dryrun"
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/host"
+	"github.com/pillar-csi/pillar/storage/lvm"
 	"github.com/pillar-csi/pillar/storage/zfs"
 )
 
@@ -63,7 +64,11 @@ func look(ctx context.Context, mods dryrun.Modules, v *volumes, ts targets) []fi
 	pools := make([]finding, len(v.pools))
 	v.survey(ctx, func(ctx context.Context, i int, p *pool) {
 		err := p.health(ctx)
-		pools[i] = finding{subsystem: subsystemPool, pool: p.name, err: err, fix: p.fix(err)}
+		fix := p.fix(err)
+		if err != nil && p.thinPool != "" && mods.State(thinModule) != dryrun.Loaded {
+			fix = mods.Fix(thinModule)
+		}
+		pools[i] = finding{subsystem: subsystemPool, pool: p.name, err: err, fix: fix}
 	})
 	return append(found, pools...)
 }
@@ -86,6 +91,9 @@ func lookAtModule(mods dryrun.Modules, module string) finding {
 	}
 	return f
 }
+
+// thinModule is what thin pools stand on. LVM loads it by itself where it can.
+const thinModule = "dm_thin_pool"
 
 // targetModules are what NVMe/TCP exports stand on, in the order in which they load.
 var targetModules = []string{"nvmet", "nvmet_tcp"}
@@ -113,6 +121,8 @@ func (p *pool) fix(err error) string {
 		return "run the agent as root; in its pod: privileged: true"
 	case zfs.NoParent(err):
 		return fmt.Sprintf("zfs create -p %s/%s, or correct parentDataset: zfs list shows what there is", p.name, p.parent)
+	case lvm.NoThinPool(err):
+		return fmt.Sprintf("lvcreate --type thin-pool --size SIZE --name %s %s, or correct thinPool: lvs %s shows what there is", p.thinPool, p.name, p.name)
 	case errors.Is(err, storage.ErrNotFound) && zvols:
 		return fmt.Sprintf("zpool import %s, or create it, or correct pool: zpool list shows what there is", p.name)
 	case errors.Is(err, storage.ErrNotFound):

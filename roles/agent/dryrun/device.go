@@ -20,7 +20,7 @@ import (
 type number struct{ major, minor uint32 }
 
 // page is how much of a volume is kept together; pages nobody wrote to are not kept.
-const page = 64 << 10
+const page = 256 << 10
 
 // content is what a volume holds, and who has its device.
 type content struct {
@@ -58,6 +58,13 @@ func (c *content) inUse() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held
+}
+
+// written answers the bytes of the pages that are kept.
+func (c *content) written() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(len(c.pages)) * page
 }
 
 func (c *content) resize(size int64) {

@@ -45,6 +45,28 @@ func (g *group) thinPool(name string, born int) {
 	g.LVs[name] = &lv{Born: born, Bytes: g.Bytes / 10 * 9 / extent * extent, Layout: "thin,pool", Role: "private"}
 }
 
+func (v *lv) pool() bool { return v.Layout == "thin,pool" }
+
+// used answers the bytes that were written to the volumes of a thin pool.
+func (g *group) used(pool string) (bytes int64) {
+	for _, v := range g.LVs {
+		if v.Pool == pool && v.content != nil {
+			bytes += v.content.written()
+		}
+	}
+	return bytes
+}
+
+// known tells whether the kernel has a thin pool: by itself, or for one of its volumes.
+func (g *group) known(pool string) bool {
+	for name, v := range g.LVs {
+		if v.active && (name == pool || v.Pool == pool) {
+			return true
+		}
+	}
+	return false
+}
+
 func (g *group) free() int64 {
 	left := g.Bytes
 	for _, v := range g.LVs {
@@ -151,8 +173,11 @@ func (m *Machine) lvcreate(vg string, g *group, c lvmCall) error {
 	size := "--size"
 	if c.value("--type") == "thin" {
 		v.Layout, v.Pool, size = "thin,sparse", c.value("--thinpool"), "--virtualsize"
-		if p := g.LVs[v.Pool]; p == nil || p.Layout != "thin,pool" {
-			return refuse(5, `  Failed to find logical volume "%s/%s"`, vg, v.Pool)
+		switch p := g.LVs[v.Pool]; {
+		case p == nil || !p.pool():
+			return refuse(5, `  Pool %s not found in Volume group %s.`, v.Pool, vg)
+		case g.used(v.Pool) >= p.Bytes:
+			return refuse(5, `  Cannot create new thin volume, free space in thin pool %s/%s reached threshold.`, vg, v.Pool)
 		}
 	}
 	var err error
@@ -214,10 +239,13 @@ func (m *Machine) activate(target string, v *lv) error {
 	}
 	for v.minor = 0; m.minorTaken(v); v.minor++ {
 	}
+	v.active = true
+	if v.pool() { // the kernel has it, and nobody a node for it
+		return nil
+	}
 	if v.content == nil {
 		v.content = newContent(v.Bytes)
 	}
-	v.active = true
 	v.content.is(number{dmMajor, v.minor})
 	m.open["/dev/"+target] = v.content
 	vg, name, _ := strings.Cut(target, "/")
@@ -240,6 +268,10 @@ func (m *Machine) minorTaken(v *lv) bool {
 
 func (m *Machine) deactivate(target string, v *lv) error {
 	if !v.active {
+		return nil
+	}
+	if v.pool() {
+		v.active = false
 		return nil
 	}
 	if v.content.inUse() {
@@ -296,15 +328,23 @@ func (g *group) column(vg string) func(string) (string, bool) {
 
 func (v *lv) column(vg, name string, g *group) func(string) (string, bool) {
 	cells := map[string]string{
-		"vg_name": vg, "vg_uuid": vgUUID(vg), "lv_name": name, "lv_uuid": v.uuid(), "lv_size": fmt.Sprint(v.Bytes),
-		"lv_layout": v.Layout, "lv_role": v.Role, "lv_tags": strings.Join(v.Tags, ","), "pool_lv": v.Pool,
+		"vg_name": vg, "vg_uuid": vgUUID(vg), "vg_extent_size": fmt.Sprint(extent), "lv_name": name, "lv_uuid": v.uuid(),
+		"lv_size": fmt.Sprint(v.Bytes), "lv_layout": v.Layout, "lv_role": v.Role, "lv_tags": strings.Join(v.Tags, ","), "pool_lv": v.Pool,
 		"lv_active": "", "lv_kernel_major": "-1", "lv_kernel_minor": "-1", "data_percent": "", "metadata_percent": "",
+		"lv_health_status": "", "lv_check_needed": "", "zero": "",
 	}
 	if v.active {
 		cells["lv_active"], cells["lv_kernel_major"], cells["lv_kernel_minor"] = "active", fmt.Sprint(dmMajor), fmt.Sprint(v.minor)
 	}
-	if v.Layout == "thin,pool" { // nothing is ever written: it stays empty
-		cells["data_percent"], cells["metadata_percent"] = "0.00", "1.00"
+	if v.pool() {
+		cells["zero"] = "zero"
+	}
+	if v.pool() && g.known(name) {
+		used := min(g.used(name), v.Bytes)
+		cells["data_percent"], cells["metadata_percent"] = fmt.Sprintf("%.2f", 100*float64(used)/float64(v.Bytes)), "10.00"
+		if used == v.Bytes {
+			cells["lv_health_status"] = "out_of_data"
+		}
 	}
 	return func(column string) (string, bool) { value, ok := cells[column]; return value, ok }
 }

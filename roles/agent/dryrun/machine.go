@@ -170,8 +170,17 @@ func (m *Machine) add(p Pool) {
 
 // boot makes what a kernel shows after its start: the module, the devices of the zvols.
 func (m *Machine) boot() error {
-	err := os.MkdirAll(m.root.Path("sys/module/nvmet_tcp"), 0o755)
-	err = errors.Join(err, os.MkdirAll(m.root.Path("sys/module/zfs"), 0o755))
+	var err error
+	for _, module := range []string{"nvmet_tcp", "zfs", "dm_thin_pool"} {
+		err = errors.Join(err, os.MkdirAll(m.root.Path("sys/module", module), 0o755))
+	}
+	for vg, g := range m.Groups {
+		for name, v := range g.LVs {
+			if v.pool() { // as LVM's autoactivation does
+				err = errors.Join(err, m.activate(vg+"/"+name, v))
+			}
+		}
+	}
 	for _, z := range m.ZFS {
 		for name, d := range z.Datasets {
 			if d.volume() {
@@ -189,7 +198,9 @@ func (m *Machine) Reboot() {
 	for vg, g := range m.Groups {
 		for name, v := range g.LVs {
 			if v.active {
-				v.content.drop()
+				if !v.pool() {
+					v.content.drop()
+				}
 				_ = m.deactivate(vg+"/"+name, v)
 			}
 		}

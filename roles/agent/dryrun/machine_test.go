@@ -34,6 +34,10 @@ func group(m *dryrun.Machine) *lvm.Group {
 	return lvm.New(m, m.Root(), lvm.Config{VolumeGroup: "vg0", Mode: lvm.Linear, Open: m.Open})
 }
 
+func thinGroup(m *dryrun.Machine) *lvm.Group {
+	return lvm.New(m, m.Root(), lvm.Config{VolumeGroup: "vg0", ThinPool: "tp", Mode: lvm.Thin, Open: m.Open})
+}
+
 func zvols(m *dryrun.Machine) *zfs.Pool {
 	return zfs.New(m, m.Root(), zfs.Config{Pool: "tank", ParentDataset: "k8s/volumes", Ask: m.Ask})
 }
@@ -43,6 +47,12 @@ func linear(name string, bytes int64) storage.Spec {
 		ID: storage.VolumeID{Pool: "vg0", Name: name}, Bytes: bytes, Backend: storage.LVMLV,
 		LVM: &storage.LVMParams{VolumeGroup: "vg0", Mode: lvm.Linear},
 	}
+}
+
+func thin(name string, bytes int64) storage.Spec {
+	s := linear(name, bytes)
+	s.LVM = &storage.LVMParams{VolumeGroup: "vg0", ThinPool: "tp", Mode: lvm.Thin}
+	return s
 }
 
 func zvol(name string, bytes int64) storage.Spec {
@@ -90,6 +100,21 @@ func TestMachine_conformance(t *testing.T) {
 			}
 		})
 	})
+	t.Run("thin", func(t *testing.T) {
+		t.Parallel()
+		fixture := func(t testing.TB) storagetest.Fixture {
+			w := &world{newMachine(t, t.TempDir(), dryrun.Pool{VolumeGroup: "vg0", ThinPool: "tp", Bytes: 28 * extent})}
+			return storagetest.Fixture{
+				Backend: thinGroup(w.Machine), Pool: "vg0", Unit: extent, Overcommits: true, Names: []string{"a.b+c_d-e", "lvol0"},
+				Spec: thin, Open: w.Open, Hold: w.Hold, Reboot: func(t testing.TB) { w.Reboot() },
+				Stranger: func(t testing.TB, name string, bytes int64) {
+					w.tool(t, "lvcreate", "--yes", "--type", "thin", "--virtualsize", fmt.Sprintf("%db", bytes), "--thinpool", "tp", "--name", name, "vg0")
+				},
+			}
+		}
+		storagetest.Run(t, fixture)
+		t.Run("one volume fills the pool", func(t *testing.T) { storagetest.Brim(t, fixture(t)) })
+	})
 	t.Run("zfs", func(t *testing.T) {
 		t.Parallel()
 		storagetest.Run(t, func(t testing.TB) storagetest.Fixture {
@@ -110,7 +135,7 @@ func TestMachine_unknown(t *testing.T) {
 	m := newMachine(t, t.TempDir(), dryrun.Pool{VolumeGroup: "vg0", Bytes: 64 * extent}, dryrun.Pool{ZFS: "tank", Bytes: 64 << 20})
 	(&world{m}).tool(t, "lvcreate", "--size", "4194304b", "--name", "a", "vg0")
 	for _, line := range []string{
-		"lvcreate --yes --size 4194304b --mirrors 1 --name b vg0", "lvs --options lv_name,lv_health_status vg0", "lvcreate --size 4m --name b vg0",
+		"lvcreate --yes --size 4194304b --mirrors 1 --name b vg0", "lvs --options lv_name,lv_when_full vg0", "lvcreate --size 4m --name b vg0",
 		"lvconvert --yes vg0/a", "vgreduce vg0", "zfs create tank/a", "zfs create -s -V 1M -b 4K tank/a", "zfs snapshot tank@a", "zpool scrub tank", "mkfs.ext4 /dev/vg0/a",
 	} {
 		words := strings.Fields(line)
@@ -126,7 +151,7 @@ func TestMachine_survives(t *testing.T) {
 	m := newMachine(t, dir, dryrun.Pool{VolumeGroup: "vg0", ThinPool: "tp", Bytes: 64 * extent})
 	(&world{m}).tool(t, "lvcreate", "--yes", "--type", "thin", "--virtualsize", "1073741824b", "--thinpool", "tp", "--addtag", "x", "--name", "a", "vg0")
 	columns := []string{"--reportformat", "json", "--options", "lv_name,lv_size,lv_layout,pool_lv,lv_tags,lv_active,data_percent", "vg0"}
-	const pool = `{"data_percent":"0.00","lv_active":"","lv_layout":"thin,pool","lv_name":"tp","lv_size":"239075328","lv_tags":"","pool_lv":""}`
+	const pool = `{"data_percent":"0.00","lv_active":"active","lv_layout":"thin,pool","lv_name":"tp","lv_size":"239075328","lv_tags":"","pool_lv":""}`
 	const volume = `{"data_percent":"","lv_active":"%s","lv_layout":"thin,sparse","lv_name":"a","lv_size":"1073741824","lv_tags":"x","pool_lv":"tp"}`
 	for _, active := range []string{"active", ""} {
 		out, err := m.Run(t.Context(), "lvs", columns...)

@@ -20,13 +20,18 @@ type Reader struct {
 // the tool itself is told (seen with /dev/zfs and ZFS_MODULE_LOADING=NO).
 var ErrModule = errors.New("a dry run loads no module")
 
+// Refused is a program that would change something.
+type Refused struct{ Program []string }
+
+func (r *Refused) Error() string { return "a dry run does not run " + quoted(r.Program) }
+
 // Run implements host.Runner.
 func (r Reader) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	argv := append([]string{name}, args...)
 	zfs := name == "zfs" || name == "zpool"
 	switch {
 	case !reads(argv):
-		return nil, fmt.Errorf("a dry run does not run %s", quoted(argv))
+		return nil, &Refused{argv}
 	case zfs && r.Modules.State("zfs") != Loaded:
 		return nil, fmt.Errorf("run %s: %w: zfs", name, ErrModule)
 	case !zfs:
