@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -101,6 +102,15 @@ func TestCodes_ControllerPublishVolume(t *testing.T) {
 		return withID("a/nvmeof-tcp/lvm-lv/vg0/x", send(change))
 	}
 	phase := func(p v1alpha1.Phase) func(b *bench) error { return after(func(s *status) { s.Phase = p }, onW1) }
+	odd := func(nqn string) func(b *bench) error {
+		return then(func(b *bench) { b.annotate("w1", map[string]string{v1alpha1.HostNQNAnnotation: nqn}) }, func(b *bench, id string) error {
+			err := onW1(b, id)
+			if nodes := b.state(b.name + b.volume).Status.PublishedNodes; len(nodes) > 0 {
+				b.t.Errorf("recorded, and never to be revoked: %+v", nodes)
+			}
+			return err
+		})
+	}
 	onW2 := func(b *bench, id string) error { return b.publish(id, "w2", writer) }
 	run(t, "ControllerPublishVolume", map[string]refusal{
 		"no volume":                  {withID("", onW1), csiserve.InvalidArgument, "volume_id"},
@@ -114,6 +124,10 @@ func TestCodes_ControllerPublishVolume(t *testing.T) {
 		"node that is a path":        {then(nothing, send(func(r *csi.ControllerPublishVolumeRequest) { r.NodeId = "../nodes/w1" })), csiserve.NotFound, "CSINode"},
 		"unknown node":               {then(noCSINode, onW1), csiserve.NotFound, "CSINode"},
 		"B-90 no host NQN":           {then(func(b *bench) { b.annotate("w1", nil) }, onW1), csiserve.FailedPrecondition, "is missing annotation \"pillar-csi.bhyoo.com/nvmeof-host-nqn\""},
+		"B-245 a host NQN of none":   {odd("w1"), csiserve.FailedPrecondition, `annotation "pillar-csi.bhyoo.com/nvmeof-host-nqn": invalid`},
+		"B-245 a host NQN as a path": {odd("nqn.2014-08.org.nvmexpress:uuid:x/../y"), csiserve.FailedPrecondition, "is not an NQN; restart its node plugin"},
+		"B-245 a host NQN of lines":  {odd("nqn.2014-08.org.nvmexpress:uuid:x\n"), csiserve.FailedPrecondition, "is not an NQN"},
+		"B-245 a host NQN too long":  {odd("nqn.2014-08.org.nvmexpress:" + strings.Repeat("x", 200)), csiserve.FailedPrecondition, "NQN of 227 bytes, at most 223"},
 		"B-87 deleting":              {after(func(s *status) { s.Deleting = true }, onW1), csiserve.FailedPrecondition, "being deleted"},
 		"B-87 Provisioning":          {phase(v1alpha1.PhaseProvisioning), csiserve.FailedPrecondition, "cannot publish volume"},
 		"B-87 CreatePartial":         {phase(v1alpha1.PhaseCreatePartial), csiserve.FailedPrecondition, "its phase is CreatePartial"},

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -14,7 +15,6 @@ import (
 	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/controller/settings"
-	"github.com/pillar-csi/pillar/transport"
 )
 
 // adoptedRecord writes the record of an adopted logical volume.
@@ -85,10 +85,10 @@ func overNFS(caps ...*csi.VolumeCapability) func(b *bench) error {
 	}
 }
 
-// thin asks for a thin logical volume.
-func thin(b *bench) error {
+// thinWithoutPool asks for a thin logical volume of a store that names no pool for it.
+func thinWithoutPool(b *bench) error {
 	return b.of(b.second(v1alpha1.Protocol{NVMeOFTCP: &v1alpha1.NVMeOFTCP{}}, v1alpha1.Backend{LVM: &v1alpha1.LVMBackend{
-		VolumeGroup: "vg0", ThinPool: "tp0", ProvisioningMode: v1alpha1.ProvisioningThin,
+		VolumeGroup: "vg0", ProvisioningMode: v1alpha1.ProvisioningThin,
 	}}))
 }
 
@@ -204,11 +204,25 @@ func shrunk(b *bench) error {
 	return asked(func(*bench, *csi.CreateVolumeRequest) {})(b)
 }
 
+// unreachable asks for a volume whose agent tells nothing of the export it made.
+func unreachable(b *bench) error {
+	b.agent.set(func(a *fakeAgent) {
+		a.see = func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			resp, err := handler(ctx, req)
+			if made, ok := resp.(*agentpb.ExportVolumeResponse); ok && made != nil {
+				made.Export = nil
+			}
+			return resp, err
+		}
+	})
+	return asked(func(*bench, *csi.CreateVolumeRequest) {})(b)
+}
+
 // refuseInitiator has the agent refuse to revoke one initiator.
 func refuseInitiator(id string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if r, ok := req.(*agentpb.DenyInitiatorRequest); ok && r.InitiatorId == id {
-			return nil, agentrpc.Status(transport.ErrInvalid)
+			return nil, agentrpc.Status(errors.New("session is stuck"))
 		}
 		return handler(ctx, req)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -133,6 +134,7 @@ func TestCodes_CreateVolume_request(t *testing.T) {
 		"B-67 limit below request":     {size(2, 1), csiserve.InvalidArgument, "limit_bytes"},
 		"B-82 rounded above the limit": {size(1<<30-1, 1<<30-1), csiserve.OutOfRange, "limit is"},
 		"B-83 pool full":               {size(100<<30, 0), csiserve.ResourceExhausted, "create volume"},
+		"B-83 all there could be":      {size(math.MaxInt64, 0), csiserve.ResourceExhausted, "create volume"},
 		"B-68 content source": {
 			change(func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = &csi.VolumeContentSource{} }),
 			csiserve.InvalidArgument, "volume_content_source is not supported",
@@ -164,6 +166,7 @@ func TestCodes_CreateVolume_agent(t *testing.T) {
 		"B-217 somebody else's backend": {failing("CreateVolume", fencing.ErrForeign), csiserve.AlreadyExists, "create volume"},
 		"B-252 port parameter conflict": {failing("ExportVolume", conflict), csiserve.FailedPrecondition, "param_inline_data_size"},
 		"B-271 gated":                   {failing("ExportVolume", pending), csiserve.Unavailable, "export restore pending"},
+		"B-242 an export of nothing":    {unreachable, csiserve.Internal, `answered target "" at "" port 0, which no host could reach`},
 		"fewer bytes than asked for":    {shrunk, csiserve.Internal, "answered 4096 bytes, asked for 1073741824"},
 		"a tool's odd words":            {failing("CreateVolume", errors.New("lvcreate: odd")), csiserve.Internal, "lvcreate: odd"},
 	})
@@ -215,7 +218,7 @@ func TestCodes_CreateVolume_objects(t *testing.T) {
 		"B-75 Secret missing":           {withSecret(nil), csiserve.FailedPrecondition, `Secret "default/`},
 		"B-75 Secret without password":  {withSecret(map[string]string{"username": "u"}), csiserve.FailedPrecondition, `key "password"`},
 		"CHAP is not carried yet":       {withSecret(map[string]string{"username": "u", "password": "0123456789ab"}), csiserve.Unimplemented, "protocol iscsi is not supported yet"},
-		"thin is not made yet":          {thin, csiserve.Unimplemented, "lvm.provisioningMode thin is not supported yet"},
+		"B-72 thin without a pool":      {thinWithoutPool, csiserve.InvalidArgument, "lvm.provisioningMode thin requires PillarStore"},
 		"NFS is not carried yet":        {overNFS(mount(rwx)), csiserve.Unimplemented, "nfs is not supported yet"},
 		"api 9.4 NFS and Block":         {overNFS(capability(true, writer)), csiserve.InvalidArgument, "raw block"},
 		"F-51 NFS readers and writers":  {overNFS(mount(reader), mount(writer)), csiserve.InvalidArgument, "cannot be mixed"},

@@ -180,6 +180,10 @@ func (s *Server) export(ctx context.Context, w createRequest, v *v1alpha1.Pillar
 	want, _ := ledger.Desired(v) // exportSpec is set just above
 	want.Export.DevicePath = v.Status.BackendDevicePath
 	target, err := a.client.ExportVolume(ctx, want.Token, want.Backend, want.Export)
+	if err == nil && (target.ID == "" || target.Portal.Address == "" || target.Portal.Port == 0) {
+		// A PersistentVolume keeps what is recorded here for life.
+		err = csiserve.As(csiserve.Internal, fmt.Errorf("answered target %q at %q port %d, which no host could reach", target.ID, target.Portal.Address, target.Portal.Port))
+	}
 	if err != nil {
 		return nil, s.stopped(ctx, v, "ExportVolume", a.failed("export volume", err))
 	}

@@ -165,7 +165,7 @@ func (a *fakeAgent) CreateVolume(ctx context.Context, r *agentpb.CreateVolumeReq
 		} else if ok {
 			return nil
 		}
-		if size > 8<<30 {
+		if spec.Bytes > 8<<30 {
 			return storage.ErrNoSpace
 		}
 		a.creates++
@@ -183,7 +183,7 @@ func (a *fakeAgent) ExpandVolume(ctx context.Context, r *agentpb.ExpandVolumeReq
 			return storage.ErrNotFound
 		case have > size:
 			return fmt.Errorf("%w: cannot shrink from %d to %d bytes", storage.ErrOutOfRange, have, size)
-		case size > 8<<30:
+		case r.SizeBytes > 8<<30:
 			return storage.ErrNoSpace
 		}
 		a.volumes[r.VolumeId] = size
@@ -225,6 +225,9 @@ func (a *fakeAgent) UnexportVolume(ctx context.Context, r *agentpb.UnexportVolum
 }
 
 func (a *fakeAgent) AllowInitiator(ctx context.Context, r *agentpb.AllowInitiatorRequest) (*agentpb.AllowInitiatorResponse, error) {
+	if _, err := transport.ParseNQN(r.InitiatorId); err != nil {
+		return nil, agentrpc.Status(err)
+	}
 	err := a.do(ctx, "AllowInitiator", r.VolumeId, r.Token, fencing.Op{Class: fencing.Grant}, true, func() error {
 		e, ok := a.exports[r.VolumeId]
 		if !ok {
@@ -240,6 +243,9 @@ func (a *fakeAgent) AllowInitiator(ctx context.Context, r *agentpb.AllowInitiato
 }
 
 func (a *fakeAgent) DenyInitiator(ctx context.Context, r *agentpb.DenyInitiatorRequest) (*agentpb.DenyInitiatorResponse, error) {
+	if _, err := transport.ParseNQN(r.InitiatorId); err != nil {
+		return nil, agentrpc.Status(err)
+	}
 	err := a.do(ctx, "DenyInitiator", r.VolumeId, r.Token, fencing.Op{Class: fencing.Revoke}, false, func() error {
 		e, ok := a.exports[r.VolumeId]
 		if !ok {

@@ -69,10 +69,8 @@ func TestServer_unpublishAll(t *testing.T) {
 	id := b.made("pvc-n")
 	wantCode(t, "publish w1", b.publish(id, "w1", reader), 0, "")
 	wantCode(t, "publish w2", b.publish(id, "w2", reader), 0, "")
-	b.volume = "pvc-n"
-	b.edit(func(s *status) { s.PublishedNodes[0].InitiatorID = "not an NQN" })
-	b.agent.set(func(a *fakeAgent) { a.see = refuseInitiator("not an NQN") })
-	wantCode(t, "unpublish all", b.unpublish(id, ""), csiserve.InvalidArgument, "deny node "+b.name+"w1")
+	b.agent.set(func(a *fakeAgent) { a.see = refuseInitiator("nqn.2014-08.org.nvmexpress:uuid:" + b.name + "w1") })
+	wantCode(t, "unpublish all", b.unpublish(id, ""), csiserve.Internal, "deny node "+b.name+"w1")
 	b.wantReady("pvc-n", "False/ControllerUnpublishVolumeFailed", "deny node "+b.name+"w1")
 	if left := b.state(b.name + "pvc-n").Status.PublishedNodes; len(left) != 1 || left[0].NodeID != b.name+"w1" || !left[0].Revoking {
 		t.Errorf("publications = %+v, want w1 alone, revoking", left)

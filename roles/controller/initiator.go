@@ -21,13 +21,27 @@ var initiatorKeys = map[transport.Kind]string{
 
 // initiator reads the node's identity for the volume's protocol; it is needed with ACL off
 // too, so that every publication can be revoked (block.md B-90). With ACL on it must be the
-// node's alone: the target could not tell two nodes apart (U-3).
+// node's alone: the target could not tell two nodes apart (U-3). One that is no name of the
+// protocol is refused before it is recorded: the agent takes it for neither grant nor revoke
+// (B-245), and the publication could never end.
 func (s *Server) initiator(ctx context.Context, v *v1alpha1.PillarVolumeState, node string) (string, error) {
 	kind := transport.Kind(v.Spec.ProtocolType)
 	key, ok := initiatorKeys[kind]
 	if !ok {
 		return "", notYet("publishing over "+string(kind), "use a block volume")
 	}
+	id, err := s.recorded(ctx, v, node, key)
+	if err != nil || kind != transport.NVMeTCP {
+		return id, err
+	}
+	if _, err := transport.ParseNQN(id); err != nil {
+		return "", csiserve.As(csiserve.FailedPrecondition, fmt.Errorf("CSINode %q annotation %q: %w; restart its node plugin, which writes it", node, key, err))
+	}
+	return id, nil
+}
+
+// recorded is the identity that the node's CSINode has.
+func (s *Server) recorded(ctx context.Context, v *v1alpha1.PillarVolumeState, node, key string) (string, error) {
 	if spec := v.Status.ExportSpec; spec == nil || !spec.ACLEnabled {
 		csiNode := &storagev1.CSINode{}
 		if err := s.read(ctx, node, csiNode, csiserve.NotFound, fmt.Sprintf("CSINode %q", node)); err != nil {

@@ -105,7 +105,7 @@ func (r *classes) references(ctx context.Context, psc *v1alpha1.PillarStorageCla
 		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, bad.Error())
 		return nil, nil
 	}
-	if later := settings.ClassNotYet(psc.Spec, store.Spec, protocol.Spec); len(later) > 0 { // before a claim is made
+	if later := settings.ClassNotYet(psc.Spec, protocol.Spec); len(later) > 0 { // before a claim is made
 		s.no(v1alpha1.Compatible, v1alpha1.ReasonIncompatible, strings.Join(later, "; "))
 		return nil, nil
 	}

@@ -11,9 +11,6 @@ func NotYet(r v1alpha1.Resolved) (all []string) {
 	if r.LocalAttach {
 		refuse("localAttach: true", "set it to false")
 	}
-	if l := r.Backend.LVM; l != nil && l.ProvisioningMode == v1alpha1.ProvisioningThin {
-		refuse("lvm.provisioningMode thin", "use linear")
-	}
 	if r.Protocol.ISCSI != nil {
 		refuse("protocol iscsi", "use a PillarProtocol with nvmeofTcp")
 	}
@@ -23,14 +20,9 @@ func NotYet(r v1alpha1.Resolved) (all []string) {
 	return all
 }
 
-// ClassNotYet is NotYet of the volumes of a class that fits its store and protocol, and of its
-// driver.
-func ClassNotYet(class v1alpha1.PillarStorageClassSpec, store v1alpha1.PillarStoreSpec, protocol v1alpha1.PillarProtocolSpec) []string {
-	r := v1alpha1.Resolved{Backend: *store.Backend.DeepCopy(), Protocol: protocol.Protocol, LocalAttach: class.LocalAttach}
-	if o := class.Overrides; o != nil && o.Backend != nil {
-		applyBackend(&r.Backend, place{}, o.Backend)
-	}
-	all := NotYet(r)
+// ClassNotYet is NotYet of the volumes of a class that fits its protocol, and of its driver.
+func ClassNotYet(class v1alpha1.PillarStorageClassSpec, protocol v1alpha1.PillarProtocolSpec) []string {
+	all := NotYet(v1alpha1.Resolved{Protocol: protocol.Protocol, LocalAttach: class.LocalAttach})
 	if who := driver(class.CSIDriver); who == v1alpha1.FileDriverName {
 		all = append(all, "driver "+who+" is not supported yet; use "+v1alpha1.DriverName)
 	}

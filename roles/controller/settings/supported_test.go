@@ -12,27 +12,23 @@ import (
 // TestClassNotYet: a class whose volumes a later version makes says so before a claim is
 // made.
 func TestClassNotYet(t *testing.T) {
-	thin := &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{LVM: &v1alpha1.LVMOverrides{ProvisioningMode: "thin"}}}
-	linear := &v1alpha1.Overrides{Backend: &v1alpha1.BackendOverrides{LVM: &v1alpha1.LVMOverrides{ProvisioningMode: "linear"}}}
 	tests := map[string]struct {
 		layers func() Layers
 		change func(*Layers)
 		want   []string
 	}{
-		"LV over NVMe":        {lvmOverNVMe, func(*Layers) {}, nil},
-		"local attach":        {lvmOverNVMe, func(l *Layers) { l.Class.LocalAttach = true }, []string{"localAttach: true"}},
-		"iSCSI":               {zvolOverISCSI, func(*Layers) {}, []string{"protocol iscsi"}},
-		"NFS, adopted":        {nfsDatasets, func(l *Layers) { l.Class.CSIDriver = v1alpha1.FileDriverName }, []string{"protocol nfs", "driver files.pillar-csi.bhyoo.com"}},
-		"thin store":          {lvmOverNVMe, func(l *Layers) { l.Store.Backend.LVM.ProvisioningMode = "thin" }, []string{"lvm.provisioningMode thin"}},
-		"thin class":          {lvmOverNVMe, func(l *Layers) { l.Class.Overrides = thin }, []string{"lvm.provisioningMode thin"}},
-		"linear class of one": {lvmOverNVMe, func(l *Layers) { l.Store.Backend.LVM.ProvisioningMode, l.Class.Overrides = "thin", linear }, nil},
+		"LV over NVMe": {lvmOverNVMe, func(*Layers) {}, nil},
+		"local attach": {lvmOverNVMe, func(l *Layers) { l.Class.LocalAttach = true }, []string{"localAttach: true"}},
+		"iSCSI":        {zvolOverISCSI, func(*Layers) {}, []string{"protocol iscsi"}},
+		"NFS, adopted": {nfsDatasets, func(l *Layers) { l.Class.CSIDriver = v1alpha1.FileDriverName }, []string{"protocol nfs", "driver files.pillar-csi.bhyoo.com"}},
+		"thin LV":      {lvmOverNVMe, func(l *Layers) { l.Store.Backend.LVM.ProvisioningMode, l.Store.Backend.LVM.ThinPool = "thin", "tp0" }, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := test.layers()
 			test.change(&l)
 			var got []string
-			for _, text := range ClassNotYet(*l.Class, l.Store, l.Protocol) {
+			for _, text := range ClassNotYet(*l.Class, l.Protocol) {
 				what, fix, ok := strings.Cut(text, " is not supported yet; ")
 				if got = append(got, what); !ok || fix == "" {
 					t.Errorf("%q names no fix", text)

@@ -146,7 +146,6 @@ func TestAdmission(t *testing.T) {
 		"store": {kind: "PillarStore", rule: rule{spec: `{agentRef: there, backend: {lvm: {volumeGroup: g}}}`}},
 		"agent to come, thin": {kind: "PillarStore", rule: rule{spec: `{agentRef: later, backend: {lvm: {volumeGroup: g, provisioningMode: thin}}}`},
 			warnings: []string{"spec.backend.lvm.provisioningMode is thin without a thinPool; every claim will be refused until lvm.thinPool is set",
-				"lvm.provisioningMode thin is not supported yet; use linear: until then no volume can be made",
 				`PillarAgent "later" does not exist (yet); the store is not Ready until it is created`}},
 		"properties of the agent": {kind: "PillarStore", rule: rule{spec: `{agentRef: there, backend: {zfs: {pool: p, volumeType: dataset, properties: {quota: "1", mountpoint: /x, compression: lz4}}}}`,
 			want: map[string]string{"spec.backend.zfs.properties.quota": `Invalid: "1": is set by pillar; remove it`, "spec.backend.zfs.properties.mountpoint": "Invalid: is set by pillar"}}},

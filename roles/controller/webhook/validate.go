@@ -116,7 +116,6 @@ func (c checks) store(ctx context.Context, _, store *v1alpha1.PillarStore) (f fi
 	if lvm := store.Spec.Backend.LVM; lvm != nil && lvm.ProvisioningMode == v1alpha1.ProvisioningThin && lvm.ThinPool == "" {
 		f.warn("spec.backend.lvm.provisioningMode is thin without a thinPool; every claim will be refused until lvm.thinPool is set")
 	}
-	f.later(settings.NotYet(v1alpha1.Resolved{Backend: store.Spec.Backend}))
 	_, err = c.find(ctx, &f, "PillarAgent", "", store.Spec.AgentRef, "the store is not Ready until it is created", &v1alpha1.PillarAgent{})
 	return f, err
 }
@@ -154,7 +153,7 @@ func (c checks) class(ctx context.Context, _, class *v1alpha1.PillarStorageClass
 	bad := settings.CheckClass(class.Spec, storeSpec, protocolSpec)
 	f.add(bad)
 	if storeSpec != nil && protocolSpec != nil && len(bad) == 0 {
-		f.later(settings.ClassNotYet(class.Spec, *storeSpec, *protocolSpec))
+		f.later(settings.ClassNotYet(class.Spec, *protocolSpec))
 	}
 	return f, nil
 }
