@@ -39,6 +39,13 @@ var linkCases = map[string]func(t *testing.T, fix fixture){
 		wantNoLink(t, tgt, prepared(t, tgt, second, inCapsule(16384)), transport.ErrPrecondition)
 		exporting(second, inCapsule(8192))(t, tgt)
 	},
+	"a port that somebody removed is made again": func(t *testing.T, fix fixture) {
+		k, tgt := fix(t)
+		exporting()(t, tgt)
+		must(t, k.Clear())
+		exporting(second)(t, tgt)
+		exporting()(t, tgt)
+	},
 }
 
 // prepared prepares an export and answers it.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/bits"
 	"net/netip"
@@ -80,7 +81,8 @@ type lastLink struct {
 // would take longer than all else. The caller holds t.ports.
 func (t *Target) portOf(ctx context.Context, p plan) (configfs.Dir, error) {
 	if last, ok := t.last[p.asks()]; ok && last.nqn != p.nqn {
-		if there, err := last.port.Sub("subsystems").Linked(last.nqn); there || err != nil {
+		there, err := last.port.Sub("subsystems").Linked(last.nqn)
+		if there || err != nil && !errors.Is(err, fs.ErrNotExist) { // somebody may remove a port
 			return last.port, err
 		}
 	}
