@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,21 +19,23 @@ import (
 	"github.com/pillar-csi/pillar/e2e/lab"
 )
 
-// rounds is how often work and baseline are measured in turn; the median ratio is told.
-const rounds = 5
-
-// row is one benchmark: the work, the same done as bluntly as possible, and the most the
-// work may cost of it.
+// row is one benchmark: the work, and the same done as bluntly as possible. They are measured
+// in turn, after one round that is not counted, and the medians compared.
 type row struct {
 	name     string
-	goal     float64
-	work     func(context.Context, string) error // on the given spare disk
-	baseline func(context.Context, string) error
+	goal     float64 // the most the work may cost of the baseline
+	rounds   int
+	marks    int // how often the work makes a fencing mark durable: told apart, and not compared
+	work     func(context.Context) (time.Duration, error)
+	baseline func(context.Context) (time.Duration, error)
+	programs func() (runs int, took time.Duration) // of the work; a time is told apart, and not compared
+	end      func(context.Context) error
 }
 
 func main() {
 	inside := flag.Bool("inside", false, "run the benchmarks on this machine (a guest)")
 	only := flag.Bool("steady", false, "run only the benchmark of the controller at rest, which needs no lab")
+	node := flag.Bool("node", false, "run only the benchmarks of a storage node")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -42,6 +45,8 @@ func main() {
 		run = measure
 	case *only:
 		run = steady
+	case *node:
+		run = inGuest
 	}
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -49,11 +54,16 @@ func main() {
 	}
 }
 
-// outside measures the controller, then boots a guest and lets this program measure there.
+// outside measures the controller, then the storage node.
 func outside(ctx context.Context) error {
 	if err := steady(ctx); err != nil {
 		return err
 	}
+	return inGuest(ctx)
+}
+
+// inGuest boots a guest and lets this program measure there.
+func inGuest(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -65,7 +75,7 @@ func outside(ctx context.Context) error {
 	defer l.Close()
 	dir := filepath.Dir(self)
 	g, err := l.Boot(ctx, lab.GuestSpec{
-		Name: "bench", Address: "10.66.0.11", Disks: []string{"2GiB"},
+		Name: "bench", Address: "10.66.0.11", Disks: []string{"2GiB", "256MiB"},
 		ShareRO: map[string]string{dir: dir},
 		Modules: []string{"configfs", "dm-mod", "nvmet", "nvmet-tcp"},
 	})
@@ -76,41 +86,93 @@ func outside(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.Run(ctx, os.Stdout, self, "-inside", g.Disks[0])
+	return g.Run(ctx, os.Stdout, self, "-inside", g.Disks[0], g.Disks[1])
 }
 
-// measure runs every row and prints it.
-func measure(ctx context.Context) error {
-	disk := flag.Arg(0)
-	for _, r := range []row{exportRow, lvmRow} {
-		ratio, err := r.measure(ctx, disk)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
+// measure starts an agent and runs every row.
+func measure(ctx context.Context) (err error) {
+	n, err := startNode(ctx, flag.Arg(0), flag.Arg(1))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.stop()) }()
+	fsync, err := median(ctx, 15, n.markCost)
+	if err != nil {
+		return err
+	}
+	tell("mark_write_and_fsync", fsync.Seconds()*1000, "ms", 0)
+	if err := n.createRow().measure(ctx, fsync); err != nil {
+		return err
+	}
+	expand, err := n.expandRow(ctx)
+	if err != nil {
+		return err
+	}
+	if err := expand.measure(ctx, fsync); err != nil {
+		return err
+	}
+	if err := makeVolumes(ctx, 500); err != nil {
+		return err
+	}
+	for _, count := range []int{50, 500} {
+		if err := n.restoreRow(count).measure(ctx, fsync); err != nil {
+			return err
 		}
-		fmt.Printf("%s\t%.2f\tratio\t<=%.2f\n", r.name, ratio, r.goal)
 	}
 	return nil
 }
 
-func (r row) measure(ctx context.Context, disk string) (float64, error) {
-	var ratios []float64
-	for range rounds {
-		base, err := took(ctx, disk, r.baseline)
+// tell prints one line; without a goal the value explains another.
+func tell(name string, value float64, unit string, goal float64) {
+	most := "-"
+	if goal > 0 {
+		most = fmt.Sprintf("<=%.2f", goal)
+	}
+	fmt.Printf("%s\t%.2f\t%s\t%s\n", name, value, unit, most)
+}
+
+// measure runs both in turn and prints what they took and what they compare to.
+func (r row) measure(ctx context.Context, fsync time.Duration) error {
+	var works, bases []time.Duration
+	for i := range r.rounds + 1 {
+		work, err := r.work(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("baseline: %w", err)
+			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		work, err := took(ctx, disk, r.work)
+		base, err := r.baseline(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: baseline: %w", r.name, err)
+		}
+		if i > 0 { // the first warms up
+			works, bases = append(works, work), append(bases, base)
+		}
+	}
+	slices.Sort(works)
+	slices.Sort(bases)
+	work, base := works[r.rounds/2], bases[r.rounds/2]
+	tell(r.name, (work-time.Duration(r.marks)*fsync).Seconds()/base.Seconds(), "ratio", r.goal)
+	tell(r.name+"_agent", work.Seconds()*1000, "ms", 0)
+	tell(r.name+"_raw", base.Seconds()*1000, "ms", 0)
+	runs, apart := r.programs()
+	tell(r.name+"_programs", float64(runs), "runs", 0)
+	if apart > 0 {
+		tell(r.name+"_programs", apart.Seconds()*1000, "ms", 0)
+	}
+	if r.end == nil {
+		return nil
+	}
+	return r.end(ctx)
+}
+
+func median(ctx context.Context, rounds int, f func(context.Context) (time.Duration, error)) (time.Duration, error) {
+	var all []time.Duration
+	for range rounds {
+		took, err := f(ctx)
 		if err != nil {
 			return 0, err
 		}
-		ratios = append(ratios, work.Seconds()/base.Seconds())
+		all = append(all, took)
 	}
-	slices.Sort(ratios)
-	return ratios[rounds/2], nil
-}
-
-func took(ctx context.Context, disk string, f func(context.Context, string) error) (time.Duration, error) {
-	begun := time.Now()
-	err := f(ctx, disk)
-	return time.Since(begun), err
+	slices.Sort(all)
+	return all[rounds/2], nil
 }

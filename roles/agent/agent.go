@@ -26,6 +26,7 @@ type Config struct {
 	StateDir string        // --state-dir
 	Pause    time.Duration // on SIGTERM, between NOT_SERVING and the drain
 	Root     host.Root
+	Run      host.Runner // nil: the host's programs
 
 	// Simulate, if not 0, serves pools in memory of as many bytes each, instead of the host's.
 	Simulate int64

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,7 +37,7 @@ type node struct {
 // openNode answers the node that the configuration asks for.
 func openNode(cfg Config, f file, log *zap.Logger) (node, error) {
 	if cfg.Simulate == 0 {
-		return kernelNode(host.Exec{}, cfg.Root), nil
+		return kernelNode(cmp.Or[host.Runner](cfg.Run, host.Exec{}), cfg.Root), nil
 	}
 	m, err := dryrun.NewMachine(cfg.StateDir, f.pools(cfg.Simulate), func(e dryrun.Effect) {
 		log.Info("dry-run", zap.Stringer("would", e))

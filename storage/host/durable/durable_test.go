@@ -1,7 +1,9 @@
 package durable_test
 
 import (
+	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -150,5 +152,25 @@ func TestPrepare(t *testing.T) {
 	left, _ := os.ReadDir(dir)
 	if len(left) != 3 {
 		t.Errorf("Prepare left %v, want only the unfinished write gone", left)
+	}
+}
+
+func TestDisk_ReadFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, size := range []int{0, 1, 4095, 4096, 4097, 20000} {
+		path := filepath.Join(dir, "file")
+		want := bytes.Repeat([]byte{'x'}, size)
+		if err := os.WriteFile(path, want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := (durable.Disk{}).ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("ReadFile of %d bytes = %d, %v", size, len(got), err)
+		}
+	}
+	if _, err := (durable.Disk{}).ReadFile(filepath.Join(dir, "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("ReadFile of nothing = %v, want ErrNotExist", err)
+	}
+	if data, err := (durable.Disk{}).ReadFile(dir); err == nil {
+		t.Errorf("ReadFile of a directory = %q, want an error", data)
 	}
 }
