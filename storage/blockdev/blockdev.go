@@ -1,12 +1,13 @@
 // Package blockdev knows block devices by what the kernel says of them: size, numbers,
-// device-mapper identity, holders. It opens device nodes and reads sysfs, and changes
-// neither.
+// device-mapper identity, who keeps them. It opens device nodes, reads sysfs and proc, and
+// changes nothing.
 //
 //	/dev/...                          a node; its major:minor says which device it is today
 //	/sys/dev/block/MAJOR:MINOR/
 //	  dm/uuid                         device-mapper: who made the mapping and of what
 //	  dm/name
 //	  holders/                        devices stacked on top
+//	/proc/PID/{mountinfo,fd/}         who has mounted or opened it
 package blockdev
 
 import (
@@ -93,26 +94,6 @@ func Hold(path string) (release func() error, err error) {
 func DMUUID(root host.Root, major, minor uint32) (string, error) {
 	data, err := os.ReadFile(sysfs(root, major, minor, "dm", "uuid"))
 	return strings.TrimSpace(string(data)), err
-}
-
-// Holders answers the names of the devices stacked on a device, a device-mapper device by
-// its dm name. None does not mean it is free: a mount, an export or an open program shows
-// nowhere in sysfs.
-func Holders(root host.Root, major, minor uint32) ([]string, error) {
-	entries, err := os.ReadDir(sysfs(root, major, minor, "holders"))
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		name := e.Name()
-		dm, err := os.ReadFile(root.Path("sys", "block", name, "dm", "name"))
-		if err == nil {
-			name += " (" + strings.TrimSpace(string(dm)) + ")"
-		}
-		names = append(names, name)
-	}
-	return names, nil
 }
 
 func sysfs(root host.Root, major, minor uint32, elem ...string) string {

@@ -6,9 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/blockdev"
@@ -40,7 +39,7 @@ func TestNotABlockDevice(t *testing.T) {
 	}
 }
 
-// sysfs makes a root with dm device 253:1 held by dm-2 and loop0.
+// sysfs makes a root with dm device 253:1 held by dm-2 and loop0, and mounted.
 func sysfs(t *testing.T) host.Root {
 	root := host.Root(t.TempDir())
 	for path, content := range map[string]string{
@@ -49,12 +48,22 @@ func sysfs(t *testing.T) host.Root {
 		"sys/dev/block/253:1/holders/loop0": "",
 		"sys/dev/block/7:0/holders/.keep":   "",
 		"sys/block/dm-2/dm/name":            "pillar-local-x\n",
+		"proc/1/comm":                       "systemd\n",
+		"proc/1/mountinfo":                  "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 253:1 / /srv rw - ext4 /dev/dm-1 rw\n",
+		"proc/2/comm":                       "same-namespace\n",
+		"proc/2/mountinfo":                  "30 29 253:1 / /srv rw - ext4 /dev/dm-1 rw\n",
 	} {
 		file := root.Path(path)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pid := range []string{"1", "2"} {
+		ns := root.Path("proc", pid, "ns/mnt")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(ns), 0o755), os.Symlink("mnt:[4026531841]", ns)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,14 +82,15 @@ func TestDMUUID(t *testing.T) {
 	}
 }
 
-func TestHolders(t *testing.T) {
+// H-40: devices on top by their name, and mounts once for each mount namespace.
+func TestHeld(t *testing.T) {
 	root := sysfs(t)
-	got, err := blockdev.Holders(root, 253, 1)
-	if diff := cmp.Diff([]string{"dm-2 (pillar-local-x)", "loop0"}, got); err != nil || diff != "" {
-		t.Errorf("Holders = %v (-want +got):\n%s", err, diff)
+	want := "held by dm-2 (pillar-local-x), loop0, mount /srv of systemd (pid 1)"
+	if got := blockdev.Held(root, 253, 1); got != want {
+		t.Errorf("Held = %q, want %q", got, want)
 	}
-	if _, err := blockdev.Holders(root, 1, 1); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Holders of no device = %v, want fs.ErrNotExist", err)
+	if got := blockdev.Held(root, 1, 1); !strings.Contains(got, "an export has it") {
+		t.Errorf("Held of no device = %q, want it to guess at an export", got)
 	}
 }
 
@@ -94,9 +104,6 @@ func TestDevice_kernel(t *testing.T) {
 	major, minor, err := blockdev.Numbers(disk)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if _, err := blockdev.Holders("", major, minor); err != nil {
-		t.Errorf("Holders(%s) = %v", disk, err)
 	}
 	if _, err := blockdev.DMUUID("", major, minor); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("DMUUID(%s) = %v, want fs.ErrNotExist", disk, err)

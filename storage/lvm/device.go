@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host/crashpoint"
@@ -154,17 +153,4 @@ func (g *Group) onEnds(lv report, flag int, do func(d device, zero []byte, at in
 		return nil
 	}
 	return d.Sync()
-}
-
-// holders says who keeps an LV, as far as sysfs knows (H-40).
-func (g *Group) holders(lv report) string {
-	names, err := blockdev.Holders(g.root, lv.major, lv.minor)
-	switch {
-	case err != nil:
-		return "its holders are unknown"
-	case len(names) == 0:
-		return "no block device on top: a mount, an export or a program has it open"
-	default:
-		return "held by " + strings.Join(names, ", ")
-	}
 }

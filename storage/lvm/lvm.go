@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host"
 )
 
@@ -307,7 +308,7 @@ func (g *Group) remove(ctx context.Context, lv report) error {
 	}
 	_, err := g.lvm(ctx, "lvremove", "--yes", g.target(lv.name))
 	if errors.Is(err, storage.ErrBusy) {
-		return fmt.Errorf("%s: %w", g.holders(lv), err)
+		return fmt.Errorf("%s: %w", blockdev.Held(g.root, lv.major, lv.minor), err)
 	}
 	return missing(err)
 }

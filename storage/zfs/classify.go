@@ -26,7 +26,7 @@ var said = []struct {
 	{"cannot open '", "': dataset does not exist", errAbsent},
 	{"cannot open '", "': no such pool", errNoPool},
 	{"cannot create '", "': out of space", storage.ErrNoSpace},
-	{"cannot create '", "': dataset already exists", storage.ErrConflict},
+	{"cannot create '", "': dataset already exists", storage.ErrBusy}, // by an earlier zfs of the same create, that hung
 	{"cannot create '", "': parent does not exist", errNoParent},
 	{"cannot create '", "': parent is not a filesystem", storage.ErrPrecondition},
 	{"cannot create '", "' must be ", storage.ErrInvalid},

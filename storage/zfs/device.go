@@ -305,16 +305,11 @@ func (n *nodes) forget(dataset string) error {
 	return nil
 }
 
-// holders says who keeps a zvol, as far as sysfs knows (H-40).
-func (n *nodes) holders(dataset string) string {
-	unknown := "a mount, an export or a program has it open"
-	major, minor, err := blockdev.Numbers(n.link(dataset))
-	if err != nil {
-		return unknown
+// held says who keeps a zvol (H-40), if its link leads to its device.
+func (n *nodes) held(ctx context.Context, dataset string) string {
+	id, err := n.who(ctx, n.link(dataset))
+	if err != nil || id.Dataset != dataset {
+		return "a mount, an export or a program has it open"
 	}
-	names, err := blockdev.Holders(n.root, major, minor)
-	if err != nil || len(names) == 0 {
-		return unknown
-	}
-	return "held by " + strings.Join(names, ", ")
+	return blockdev.Held(n.root, id.Major, id.Minor)
 }

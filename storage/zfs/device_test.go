@@ -123,6 +123,32 @@ func TestNodes_settle_mode(t *testing.T) {
 	}
 }
 
+// H-26: while a pool is suspended no device is opened to look what it is; one whose link leads
+// to it is used.
+func TestNodes_settle_suspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("zd0", dataset, volsize, sectors)
+		m.write("proc/spl/kstat/zfs/tank/state", "ONLINE\n")
+		m.write("proc/spl/kstat/zfs/other/state", "SUSPENDED\n")
+		opened := 0
+		n := newNodes(m.root, func(path string) (Identity, error) {
+			opened += len(strings.Split(path, "/zd")) - 1
+			return m.ask(path)
+		})
+		if err := n.settle(t.Context(), zvol); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "pool other is SUSPENDED") || opened > 0 {
+			t.Errorf("settle = %v with %d opens, want ErrPrecondition that names the pool, and none", err, opened)
+		}
+		m.write("dev/zvol/tank/k8s/x", "")
+		if err := os.Symlink("../../../zd0", m.root.Path("dev/zvol", dataset)); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.settle(t.Context(), zvol); err != nil {
+			t.Errorf("settle with a link = %v", err)
+		}
+	})
+}
+
 // B-237: what is missing stays an error, and names the zvol.
 func TestNodes_settle_fails(t *testing.T) {
 	tests := map[string]func(*machine){

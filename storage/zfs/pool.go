@@ -143,17 +143,26 @@ func (p *Pool) place(ctx context.Context) (report, error) {
 // NoParent tells whether an error says that the pool is there and the parent dataset is not.
 func NoParent(err error) bool { return errors.Is(err, errNoParent) }
 
-// Health answers nil for a pool that is ONLINE. Any other state is storage.ErrPrecondition,
-// also one in which volumes can be used: a DEGRADED pool has lost a disk.
+// Health answers nil for a pool that is ONLINE and has room. Any other state is
+// storage.ErrPrecondition, also one in which volumes can be used: a DEGRADED pool has lost a
+// disk. Without room writes fail also in volumes that reserve theirs: ZFS takes what is being
+// written for 24 times its size, and what of that is beyond the reservation needs room
+// (dsl_dir_tempreserve_impl in module/zfs/dsl_dir.c).
 func (p *Pool) Health(ctx context.Context) error {
-	if _, err := p.Pool(ctx); err != nil {
+	pool, err := p.Pool(ctx)
+	if err != nil {
 		return err
 	}
 	state, err := p.health(ctx)
-	if err == nil && state != "ONLINE" {
-		err = p.unwell(state)
+	switch {
+	case err != nil:
+		return err
+	case state != "ONLINE":
+		return p.unwell(state)
+	case pool.Capacity.Available == 0:
+		return fmt.Errorf("%w: %s has no room left, writes fail in all of its volumes: add a disk, raise its quota or delete something; zfs list -o space -r %s shows what takes it", storage.ErrPrecondition, p.cfg.parent(), p.cfg.Pool)
 	}
-	return err
+	return nil
 }
 
 // health is the pool's state as zpool shows it. storage.ErrNotFound: it says there is none.

@@ -64,7 +64,7 @@ func (p *Pool) list(ctx context.Context, datasets ...string) (map[string]report,
 		}
 	}
 	if absent[p.cfg.parent()] {
-		return nil, fmt.Errorf("%w: %s", errNoParent, p.cfg.parent())
+		return nil, fmt.Errorf("%w: %s, or its pool is not imported", errNoParent, p.cfg.parent())
 	}
 	return found, nil
 }

@@ -60,7 +60,7 @@ func FuzzParseRows(f *testing.F) {
 func TestClassify(t *testing.T) {
 	kinds := []error{storage.ErrInvalid, storage.ErrNotFound, storage.ErrConflict, storage.ErrNoSpace, storage.ErrBusy, storage.ErrPrecondition}
 	tests := map[string]error{
-		"cannot create 'tank/k8s/pvc-1': dataset already exists":                                                        storage.ErrConflict,
+		"cannot create 'tank/k8s/pvc-1': dataset already exists":                                                        storage.ErrBusy,
 		"cannot create 'tank/k8s/pvc-2': out of space":                                                                  storage.ErrNoSpace,
 		"cannot set property for 'tank/k8s/pvc-1': size is greater than available space":                                storage.ErrNoSpace,
 		"cannot create 'tank/nosuch/pvc-12': parent does not exist":                                                     storage.ErrPrecondition,

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -216,12 +217,24 @@ func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (
 	case zvol.mode == "none":
 		err = fmt.Errorf("%w: its volmode is none, so it has no device; fix: zfs set volmode=default %s", storage.ErrPrecondition, zvol.name)
 	default:
-		err = p.nodes.settle(ctx, zvol)
+		if err = p.nodes.settle(ctx, zvol); errors.Is(err, fs.ErrNotExist) {
+			err = p.owed(ctx, zvol)
+		}
 	}
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("activate zvol %s: %w", p.cfg.dataset(name), err)
 	}
 	return p.volume(name, zvol), nil
+}
+
+// owed has the kernel make a device that it owes: now and then making one fails, at a create
+// or an import, without a word (openzfs/zfs#15487). Writing the mode that the zvol has makes
+// a missing device, and changes nothing else (zvol_set_volmode_impl in module/zfs/zvol.c).
+func (p *Pool) owed(ctx context.Context, zvol report) error {
+	if _, err := p.tool(ctx, "zfs", "set", "volmode="+zvol.mode, zvol.name); err != nil {
+		return err
+	}
+	return p.nodes.settle(ctx, zvol)
 }
 
 // Delete implements storage.Backend. Snapshots and clones make it storage.ErrPrecondition.
@@ -275,7 +288,7 @@ func (p *Pool) destroy(ctx context.Context, dataset string) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: %w", p.nodes.holders(dataset), err)
+			return fmt.Errorf("%s: %w", p.nodes.held(ctx, dataset), err)
 		}
 		select {
 		case <-ctx.Done():

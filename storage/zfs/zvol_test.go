@@ -429,6 +429,14 @@ func TestPool_Health(t *testing.T) {
 	}
 }
 
+// A pool without room is one that does not work.
+func TestPool_Health_full(t *testing.T) {
+	full := strings.Replace(parentRow, "860141568", "0", 1)
+	if err := tank(t, list(full, nil), zpool("ONLINE")).Health(t.Context()); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(fmt.Sprint(err), "tank/k8s has no room left") {
+		t.Errorf("Health of a full pool = %v, want ErrPrecondition that says so", err)
+	}
+}
+
 // H-26: nothing that would hang is started on a suspended pool.
 func TestPool_suspended(t *testing.T) {
 	p := tank(t)
