@@ -31,6 +31,7 @@ type recording struct {
 	index   map[int64]int // number -> place in sectors
 	content [][]sector    // of each entry
 	before  image         // what the sectors held before the recording
+	ordered int64         // Disk.Ordered
 }
 
 func newRecording(log []entry) *recording {
@@ -209,7 +210,25 @@ func (r *recording) cached(after int, rnd *rand.Rand) []part {
 	for range draws {
 		parts = append(parts, draw(all, rnd))
 	}
+	for i := range parts {
+		parts[i].pieces = r.inOrder(all, parts[i].pieces)
+	}
 	return parts
+}
+
+// inOrder leaves out the pieces that another must precede which is not there whole.
+func (r *recording) inOrder(all, pieces []piece) (kept []piece) {
+	broken := false
+	for _, w := range all {
+		i := slices.IndexFunc(pieces, func(p piece) bool { return p.entry == w.entry })
+		switch ordered := r.log[w.entry].at < r.ordered; {
+		case ordered && (broken || i < 0 || pieces[i] != w):
+			broken = true
+		case i >= 0:
+			kept = append(kept, pieces[i])
+		}
+	}
+	return kept
 }
 
 // draw keeps each write with even odds, and of some only the start.

@@ -49,14 +49,16 @@ func logOf(words string) []byte {
 	return append(b.Bytes(), make([]byte, sectorSize)...)
 }
 
-// states answers what sectors 0 to 2 may hold and how many marks were put before.
-func states(t *testing.T, words string) (all []string) {
+// states answers what sectors 0 to 2 may hold and how many marks were put before, if the
+// disk keeps the order of so many bytes.
+func states(t *testing.T, words string, ordered int64) (all []string) {
 	t.Helper()
 	log, err := readLog(bytes.NewReader(logOf(words)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newRecording(log)
+	r.ordered = ordered
 	old := bytes.Repeat([]byte{'.'}, 3*sectorSize)
 	if r.before, err = r.read(bytes.NewReader(old)); err != nil {
 		t.Fatal(err)
@@ -91,10 +93,18 @@ func TestCuts(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := strings.Join(states(t, tt.log), " "); got != tt.want {
+			if got := strings.Join(states(t, tt.log, 0), " "); got != tt.want {
 				t.Errorf("states of %q = %s, want %s", tt.log, got, tt.want)
 			}
 		})
+	}
+}
+
+func TestCuts_ordered(t *testing.T) {
+	const log = "a0 b1 c2 F"
+	got, want := strings.Join(states(t, log, 2*sectorSize), " "), "...0 ..c0 a..0 a.c0 ab.0 abc0"
+	if got != want {
+		t.Errorf("states of %q with 0 and 1 in order = %s, want %s", log, got, want)
 	}
 }
 

@@ -19,6 +19,7 @@ package powercuttest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -56,6 +57,11 @@ type Disk struct {
 	recorded *recording // the newest
 	shown    image      // of its sectors, what the replay holds
 	rand     *rand.Rand
+
+	// Ordered is how many bytes at the start are written in order, and never torn: for a
+	// writer that depends on that and does not flush, so that its own weakness does not hide
+	// what else goes wrong.
+	Ordered int64
 
 	// Cuts bounds how many states of one recording are checked, 0 for all. Those just
 	// after a flush or a mark are always among them, the others are drawn.
@@ -126,6 +132,29 @@ func (d *Disk) close() {
 	}
 }
 
+// Prepare runs op, which works on the device, and loses nothing of what it writes. op lets go
+// of the device before it returns.
+func (d *Disk) Prepare(t *testing.T, op func()) {
+	t.Helper()
+	d.create(device, "linear", d.disk+" 0")
+	op()
+	d.remove(device)
+	if err := copyDisk(d.replay, d.disk, d.bytes); err != nil {
+		t.Fatal(err)
+	}
+	d.recorded = nil
+}
+
+func copyDisk(to *os.File, path string, bytes int64) error {
+	from, err := openPast(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	_, err = io.Copy(io.NewOffsetWriter(to, 0), io.LimitReader(from, bytes))
+	return errors.Join(err, to.Sync())
+}
+
 // Record runs op, which works on the device, and remembers what it writes. With mark op notes
 // how far it came: each cut knows which marks had been put before it (Cut.Passed). op lets
 // go of the device before it returns. The next recording goes on from what this one left.
@@ -149,6 +178,7 @@ func (d *Disk) Record(t *testing.T, op func(mark func(what string))) {
 		t.Fatalf("log on %s: %v", d.log, err)
 	}
 	d.recorded = newRecording(log)
+	d.recorded.ordered = d.Ordered
 	if d.shown, err = d.recorded.read(d.replay); err != nil {
 		t.Fatal(err)
 	}
@@ -165,18 +195,27 @@ func flush() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// readDisk reads the log that the kernel wrote to a disk, past what somebody's earlier look
-// at the disk has left in memory.
+// readDisk reads the log that the kernel wrote to a disk.
 func readDisk(path string) ([]entry, error) {
-	f, err := os.Open(path)
+	f, err := openPast(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := unix.IoctlSetInt(int(f.Fd()), unix.BLKFLSBUF, 0); err != nil {
+	return readLog(f)
+}
+
+// openPast opens a disk that a device on top wrote to, past what somebody's earlier look at
+// the disk itself has left in memory.
+func openPast(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
 		return nil, err
 	}
-	return readLog(f)
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.BLKFLSBUF, 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // EachCut shows every state that a power cut in the newest recording may have left, up to
