@@ -47,7 +47,7 @@ func TestStore_powerCut_kernel(t *testing.T) {
 			d := powercutDir{fs: fs, root: t.TempDir()}
 			disk := powercuttest.New(t, 64<<20)
 			disk.Cuts = 24
-			disk.Record(t, func(func(string)) {
+			disk.Prepare(t, func() {
 				if _, err := smallest.Run(t.Context(), tt.mkfs[0], append(tt.mkfs[1:], powercuttest.Path)...); err != nil {
 					t.Fatal(err)
 				}
