@@ -117,6 +117,7 @@ type Pool struct {
 // Backend makes, grows and removes volumes in one configured pool. Every method is idempotent.
 // One that acts on a volume is told whose it is; an object of that name that was not made for
 // this owner is ErrForeign, and untouched.
+// What Create, Expand and Delete answered outlives a power cut.
 // storagetest.Run holds each implementation to this contract.
 type Backend interface {
 	// Create makes the volume, or answers the one that is there if its kind and rounded

@@ -12,6 +12,9 @@ import (
 // data.
 func (g *Group) Expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
 	v, err := g.expand(ctx, name, owner, bytes)
+	if err == nil {
+		err = g.flush(ctx)
+	}
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("expand LV %s: %w", g.target(name), err)
 	}

@@ -76,6 +76,7 @@ type Group struct {
 	looked atomic.Bool   // at the thin pool: see seen
 	turn   chan struct{} // one LVM tool at a time: they would only queue for LVM's own lock
 	open   func(lv report, flag int) (device, error)
+	flush  func(ctx context.Context) error // before success is answered
 }
 
 var _ storage.Backend = (*Group)(nil)
@@ -86,7 +87,7 @@ func New(run host.Runner, root host.Root, cfg Config) *Group {
 		cfg.Open = openNode
 	}
 	g := &Group{run: run, root: root, cfg: cfg, turn: make(chan struct{}, 1)}
-	g.open = g.openVerified
+	g.open, g.flush = g.openVerified, g.flushDisks
 	return g
 }
 
@@ -111,6 +112,9 @@ func (g *Group) lvm(ctx context.Context, tool string, args ...string) ([]byte, e
 // removed and made anew; one without the tag is never wiped, whatever the request (B-222).
 func (g *Group) Create(ctx context.Context, s storage.Spec) (storage.Volume, error) {
 	v, err := g.create(ctx, s)
+	if err == nil {
+		err = g.flush(ctx)
+	}
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("create LV %s: %w", s.ID, err)
 	}
@@ -296,7 +300,10 @@ func (g *Group) Delete(ctx context.Context, name string, owner storage.Owner) er
 	if err == nil {
 		err = g.remove(ctx, lv)
 	}
-	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+	if err == nil || errors.Is(err, storage.ErrNotFound) {
+		err = g.flush(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("delete LV %s: %w", g.target(name), err)
 	}
 	return nil

@@ -89,6 +89,7 @@ func group(t *testing.T, d *disk, steps ...hosttest.Step) *Group {
 		d.opened = append(d.opened, flag)
 		return d, nil
 	}
+	g.flush = func(context.Context) error { return nil } // see TestGroup_flushDisks
 	return g
 }
 

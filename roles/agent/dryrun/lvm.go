@@ -321,10 +321,13 @@ func report(kind string, c lvmCall, rows []func(column string) (string, bool)) (
 
 func (g *group) column(vg string) func(string) (string, bool) {
 	cells := map[string]string{
-		"vg_name": vg, "vg_uuid": vgUUID(vg), "vg_size": fmt.Sprint(g.Bytes), "vg_free": fmt.Sprint(g.free()), "vg_extent_size": fmt.Sprint(extent),
+		"pv_name": pvPath(vg), "vg_name": vg, "vg_uuid": vgUUID(vg), "vg_size": fmt.Sprint(g.Bytes), "vg_free": fmt.Sprint(g.free()), "vg_extent_size": fmt.Sprint(extent),
 	}
 	return func(column string) (string, bool) { value, ok := cells[column]; return value, ok }
 }
+
+// pvPath is a group's only disk.
+func pvPath(vg string) string { return "/dev/disk-of-" + vg }
 
 func (v *lv) column(vg, name string, g *group) func(string) (string, bool) {
 	cells := map[string]string{

@@ -164,6 +164,7 @@ func (m *Machine) add(p Pool) {
 		g = &group{LVs: map[string]*lv{}}
 		m.Groups[p.VolumeGroup] = g
 	}
+	m.open[pvPath(p.VolumeGroup)] = newContent(0) // to be flushed, nothing else
 	g.Bytes = p.Bytes / extent * extent
 	g.thinPool(p.ThinPool, m.born())
 }
