@@ -12,7 +12,8 @@ import (
 // errNoGroup is LVM's own word that there is no such volume group.
 var errNoGroup = errors.New("no such volume group")
 
-// errDamaged is a thin pool whose metadata thin_check(8) refuses.
+// errDamaged is a thin pool whose metadata thin_check(8) refuses, or is not the one that the
+// group's metadata is about.
 var errDamaged = errors.New("damaged thin pool")
 
 // said is what the tools print, from LVM2 2.03.11 to 2.03.31 (lib/metadata, lib/report,
@@ -27,6 +28,8 @@ var said = []struct {
 	{`Volume group "`, `" has insufficient free space`, storage.ErrNoSpace},
 	{`Insufficient free space: `, ` extents needed`, storage.ErrNoSpace},
 	{`Insufficient suitable `, `allocatable extents`, storage.ErrNoSpace},
+	{`WARNING: Thin pool `, ` has unexpected transaction id `, errDamaged}, // lvcreate then says that the pool is full
+	{`Thin pool `, ` transaction_id is `, errDamaged},
 	{`Cannot create new thin volume, free space in thin pool `, ` reached threshold`, storage.ErrNoSpace},
 	{`Check of pool `, `Manual repair required!`, errDamaged},
 	{`Logical volume `, ` contains a filesystem in use.`, storage.ErrBusy},

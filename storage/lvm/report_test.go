@@ -133,6 +133,8 @@ func TestClassify(t *testing.T) {
 		"full, other words": {"Insufficient free space: 19074 extents needed, but only 253 available", storage.ErrNoSpace},
 		"fragmented":        {"Insufficient suitable allocatable extents for logical volume b: 3 more required", storage.ErrNoSpace},
 		"thin pool full":    {"WARNING: Thin pool tv/tp is out of data space.\n  Cannot create new thin volume, free space in thin pool tv/tp reached threshold.", storage.ErrNoSpace},
+		"thin pool lost":    {"WARNING: Thin pool tv/tp has unexpected transaction id 0, expecting 1.\n  Cannot create new thin volume, free space in thin pool tv/tp reached threshold.", errDamaged},
+		"another thin pool": {"Thin pool tv-tp-tpool (254:2) transaction_id is 0, while expected 1.", errDamaged},
 		"thin_check":        {"Check of pool tv/tp failed (status:1). Manual repair required!", errDamaged},
 		"open":              {"File descriptor 7 (/dev/x) leaked on lvremove invocation.\n  Logical volume vg9/a in use.", storage.ErrBusy},
 		"claimed":           {"Logical volume vg9/a is used by another device.", storage.ErrBusy},
