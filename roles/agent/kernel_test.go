@@ -30,6 +30,8 @@ type machine struct {
 	dir     string
 	group   string
 	backend string // entry of the configuration
+
+	programs host.Runner // the agent's; nil: the machine's
 	*agentrpc.Client
 	stop func() error
 }
@@ -103,7 +105,7 @@ func (m *machine) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Config{File: config, Listen: testListen, StateDir: filepath.Join(m.dir, "state")}, log)
+		done <- Run(ctx, Config{File: config, Listen: testListen, StateDir: filepath.Join(m.dir, "state"), Run: m.programs}, log)
 	}()
 	if err := listens(done); err != nil {
 		cancel()

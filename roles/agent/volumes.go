@@ -167,10 +167,11 @@ func (p *pool) activateAll(ctx context.Context, all activator, owners map[string
 	return missing
 }
 
-// absent is ErrPrecondition for a device that is missing (B-237), and leaves other errors.
+// absent is ErrPrecondition for a device that is missing (B-237), and nothing else: NotFound
+// is of a grant without an export. Other errors stay.
 func (p *pool) absent(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrNotFound) {
-		return fmt.Errorf("%w: device %s is missing: %w", storage.ErrPrecondition, p.device(name), err)
+		return fmt.Errorf("%w: device %s is missing: %v", storage.ErrPrecondition, p.device(name), err)
 	}
 	return err
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/pillar-csi/pillar/storage"
 )
 
-// How long one look for the devices of a pool may take: the wait for those that are missing,
-// and what the activation of each adds on a slow machine. One that takes longer by lookGrace
-// hangs in the kernel.
+// How long one look for the devices of a pool may take: three programs on a slow machine, and
+// what each volume adds. It is less than the caller's patience with a request of one volume.
+// A look that has not ended lookGrace later hangs in the kernel.
 const (
-	lookEach  = 50 * time.Millisecond
+	lookWait  = 20 * time.Second
+	lookEach  = 100 * time.Millisecond
 	lookGrace = 5 * time.Second
 )
 
@@ -57,7 +58,7 @@ func (g *Gate) look(ctx context.Context, key poolKey, owners map[string]storage.
 	if g.hangs(key) {
 		return nil, fmt.Errorf("pool %s hangs: an earlier look for its devices has not ended", key.name)
 	}
-	limit := deviceWait + time.Duration(len(owners))*lookEach
+	limit := lookWait + time.Duration(len(owners))*lookEach
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	until := g.now().Add(deviceWait)
 	done := make(chan map[string]Device, 1)
