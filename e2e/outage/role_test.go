@@ -134,7 +134,7 @@ func writeFile(n uint64) error {
 }
 
 // read mounts the volume on the storage node and prints every record that is not as it was
-// acknowledged, up to the one on standard input's environment.
+// acknowledged, up to the one that PILLAR_OUTAGE_LAST names.
 func read(context.Context) error {
 	var last uint64
 	if _, err := fmt.Sscan(os.Getenv("PILLAR_OUTAGE_LAST"), &last); err != nil {

@@ -128,6 +128,11 @@ func TestAgent_everyCallIsFencedOrNot(t *testing.T) {
 			t.Errorf("%s: is it fenced? It stands in no list of this test", m.MethodName)
 		}
 	}
+	for _, s := range agentpb.AgentService_ServiceDesc.Streams {
+		if !known[s.StreamName] {
+			t.Errorf("%s: is it fenced? It stands in no list of this test", s.StreamName)
+		}
+	}
 	for _, name := range notOffered {
 		method := reflect.ValueOf(&server{}).MethodByName(name)
 		out := method.Call([]reflect.Value{reflect.ValueOf(t.Context()), reflect.New(method.Type().In(1).Elem())})
