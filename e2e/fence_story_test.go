@@ -50,8 +50,8 @@ func TestWorker_killed(t *testing.T) {
 }
 
 // TestStorage_killed: the storage node dies under a writing pod and comes back. Its exports
-// are whole before a host can reach them, the pod goes on without a restart, and no record
-// it was told is on disk is lost (B-269, B-274, B-488).
+// are whole before a host can reach them, the pod goes on without a restart on the same mount
+// of the same device, and no record it was told is on disk is lost (B-269, B-274, B-488).
 func TestStorage_killed(t *testing.T) {
 	ctx := begin(t)
 	claim(ctx, t, "outage", "64Mi")
@@ -60,6 +60,8 @@ func TestStorage_killed(t *testing.T) {
 	running(ctx, t, "scribe")
 	sh(ctx, t, "scribe", `(i=0; while :; do i=$((i+1)); echo $i > /data/$i && sync && echo $i > /tmp/acknowledged; sleep 0.2; done) >/dev/null 2>&1 &`)
 	before := written(ctx, t)
+	mounts := volumeMounts(ctx, t, "worker-1")
+	onNode(ctx, t, "worker-1", "echo the storage node goes down >/dev/kmsg")
 
 	if err := world.KillNode("storage-1"); err != nil {
 		t.Fatal(err)
@@ -81,11 +83,37 @@ func TestStorage_killed(t *testing.T) {
 	if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 {
 		t.Errorf("the pod was restarted %d times", n)
 	}
+	if after := volumeMounts(ctx, t, "worker-1"); after != mounts {
+		t.Errorf("mounts after the outage:\n%s\nbefore it:\n%s", after, mounts)
+	}
+	if bad := onNode(ctx, t, "worker-1", `dmesg | sed -n '/the storage node goes down/,$p' | grep -E "identifiers changed|IDs don't match|duplicate IDs|Buffer I/O error|EXT4-fs (error|warning)" || true`); bad != "" {
+		t.Errorf("the worker's kernel says:\n%s", bad)
+	}
 	if err := ready(ctx, "PillarAgent", "storage-1"); err != nil {
 		t.Fatal(err)
 	}
 	drop(ctx, t, []string{"scribe"}, []string{"outage"})
 	nothingLeft(ctx, t)
+}
+
+// volumeMounts are the mounts of NVMe devices on a node, with their IDs and numbers.
+func volumeMounts(ctx context.Context, t *testing.T, node string) string {
+	t.Helper()
+	mounts := onNode(ctx, t, node, "grep ' /dev/nvme' /proc/self/mountinfo | sort")
+	if mounts == "" {
+		t.Fatalf("%s has no volume mounted", node)
+	}
+	return mounts
+}
+
+// onNode runs a script on a node that must succeed.
+func onNode(ctx context.Context, t *testing.T, node, script string) string {
+	t.Helper()
+	out, err := world.Node(node).Exec(ctx, script)
+	if err != nil {
+		t.Fatalf("%s: %s: %v", node, script, err)
+	}
+	return out
 }
 
 // written answers the newest record the writing pod was told is on disk.
