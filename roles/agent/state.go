@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,8 +34,12 @@ func openState(dir string) (*state, error) {
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
+		first := holder(lock)
 		lock.Close()
-		return nil, fmt.Errorf("state directory %s is in use by another agent: stop it or set --state-dir", dir)
+		return nil, fmt.Errorf("state directory %s is in use by another agent%s: stop it or set --state-dir", dir, first)
+	}
+	if err == nil {
+		err = sign(lock)
 	}
 	if err != nil {
 		lock.Close()
@@ -47,6 +53,32 @@ func openState(dir string) (*state, error) {
 		}
 	}
 	return s, nil
+}
+
+// sign writes into the lock who holds it, for the message of a second agent. Nothing else
+// depends on it: the lock is the descriptor's.
+func sign(lock *os.File) error {
+	machine, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("process %d on %s since %s\n", os.Getpid(), machine, time.Now().UTC().Format(time.RFC3339))
+	if err := lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err = lock.WriteAt([]byte(text), 0)
+	return err
+}
+
+// holder is what the one who holds the lock wrote, in brackets; nothing if that cannot be read.
+func holder(lock *os.File) string {
+	text := make([]byte, 256)
+	n, _ := lock.ReadAt(text, 0)
+	first, _, _ := strings.Cut(string(text[:n]), "\n")
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", first)
 }
 
 // of refuses a directory whose marks are of another kind of volumes: simulated ones never

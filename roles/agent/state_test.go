@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,8 +20,9 @@ func TestState_oneAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openState(dir); err == nil || !strings.Contains(err.Error(), dir+" is in use by another agent") {
-		t.Errorf("second openState = %v, want a refusal that names the directory", err)
+	who := fmt.Sprintf("%s is in use by another agent (process %d on ", dir, os.Getpid())
+	if _, err := openState(dir); err == nil || !strings.Contains(err.Error(), who) {
+		t.Errorf("second openState = %v, want a refusal with %q", err, who)
 	}
 	first.close()
 	again, err := openState(dir)
