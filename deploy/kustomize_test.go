@@ -5,6 +5,7 @@ package deploy
 import (
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -141,6 +142,33 @@ func list(o object, field string) (entries []object) {
 func asList(v any) []any {
 	l, _ := v.([]any)
 	return l
+}
+
+// TestOverlay_Example holds the overlay that users copy to what its README says: another
+// image and other pools, all else as in the base.
+func TestOverlay_Example(t *testing.T) {
+	base, example := render(t, "kustomize/base"), render(t, "kustomize/overlays/example")
+	want, err := os.ReadFile("kustomize/overlays/example/agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := example["ConfigMap/pillar-csi-agent-config"]["data"]
+	if diff := cmp.Diff(object{"agent.yaml": string(want)}, config); diff != "" {
+		t.Errorf("the agents' configuration (-file +rendered):\n%s", diff)
+	}
+	for _, c := range containers(podOf(example["DaemonSet/pillar-csi-agent"])) {
+		if got, want := c["image"], "registry.example/pillar:v0.1.0"; got != want {
+			t.Errorf("image of %s = %s, want %s", c["name"], got, want)
+		}
+	}
+	for _, objects := range []map[string]object{base, example} {
+		for key, o := range objects {
+			forget(key, o)
+		}
+	}
+	if diff := cmp.Diff(base, example); diff != "" {
+		t.Errorf("what else the example changes (-base +example):\n%s", diff)
+	}
 }
 
 // TestBase_Containers holds every container to the pillar image and the sidecars' exact

@@ -51,12 +51,16 @@ func TestSamples(t *testing.T) {
 		got[filepath.Base(file)] = head.Kind + "/" + head.Metadata.Name
 	}
 	want := map[string]string{
-		"1-agent.yaml":    "PillarAgent/storage-1",
-		"2-store.yaml":    "PillarStore/vg0",
-		"3-protocol.yaml": "PillarProtocol/nvme",
-		"4-class.yaml":    "PillarStorageClass/pillar-lvm",
-		"5-claim.yaml":    "PersistentVolumeClaim/demo-data",
-		"6-pod.yaml":      "Pod/demo",
+		"1-agent.yaml":      "PillarAgent/storage-1",
+		"2-store.yaml":      "PillarStore/vg0",
+		"2-store-thin.yaml": "PillarStore/vg1",
+		"2-store-zfs.yaml":  "PillarStore/tank",
+		"3-protocol.yaml":   "PillarProtocol/nvme",
+		"4-class.yaml":      "PillarStorageClass/pillar-lvm",
+		"4-class-thin.yaml": "PillarStorageClass/pillar-thin",
+		"4-class-zfs.yaml":  "PillarStorageClass/pillar-zfs",
+		"5-claim.yaml":      "PersistentVolumeClaim/demo-data",
+		"6-pod.yaml":        "Pod/demo",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)

@@ -136,7 +136,18 @@ func TestClaim_grows(t *testing.T) {
 	running(ctx, t, "tenant")
 	sum := sh(ctx, t, "tenant", "head -c 1048576 /dev/urandom > /data/x; sync; sha256sum /data/x")
 
-	pvc := claimNamed("growing")
+	grow(ctx, t, "growing", "tenant")
+	if got := sh(ctx, t, "tenant", "sha256sum /data/x"); got != sum {
+		t.Errorf("after growing: %q, before: %q", got, sum)
+	}
+	drop(ctx, t, []string{"tenant"}, []string{"growing"})
+	nothingLeft(ctx, t)
+}
+
+// grow edits a claim to 128 MiB and waits until its running pod sees them.
+func grow(ctx context.Context, t *testing.T, name, pod string) {
+	t.Helper()
+	pvc := claimNamed(name)
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`))
 	if err := world.Objects.Patch(ctx, pvc, patch); err != nil {
 		t.Fatal(err)
@@ -147,13 +158,8 @@ func TestClaim_grows(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	out := sh(ctx, t, "tenant", "df -k /data | awk 'END{print $2}'")
+	out := sh(ctx, t, pod, "df -k /data | awk 'END{print $2}'")
 	if size, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || size < 100<<10 {
 		t.Errorf("the pod sees %q KiB, want over 100 MiB of the 128 it asked for", strings.TrimSpace(out))
 	}
-	if got := sh(ctx, t, "tenant", "sha256sum /data/x"); got != sum {
-		t.Errorf("after growing: %q, before: %q", got, sum)
-	}
-	drop(ctx, t, []string{"tenant"}, []string{"growing"})
-	nothingLeft(ctx, t)
 }

@@ -21,24 +21,33 @@ const placeholder = "/lab/bin/pillar-lab"
 
 // Install applies pillar's manifests: the lab overlay, whose only purpose is the mounted
 // binary, or the base itself when the image is to be used. deploy is the repository's
-// folder of that name. It returns when the controller is ready, as `kubectl rollout status`
+// folder of that name; pools, if not empty, is a file with another configuration of the
+// agents than the base's. It returns when the controller is ready, as `kubectl rollout status`
 // does: until then the API server refuses stores and classes, because it cannot ask anybody.
-func Install(ctx context.Context, c *cluster.Cluster, deploy string) error {
-	if err := apply(ctx, c, deploy); err != nil {
+func Install(ctx context.Context, c *cluster.Cluster, deploy, pools string) error {
+	if err := apply(ctx, c, deploy, pools); err != nil {
 		return err
 	}
 	controller := client.ObjectKey{Namespace: Namespace, Name: "pillar-csi-controller"}
 	return c.WaitCondition(ctx, appsv1.SchemeGroupVersion.WithKind("Deployment"), controller, "Available", metav1.ConditionTrue)
 }
 
-func apply(ctx context.Context, c *cluster.Cluster, deploy string) error {
+func apply(ctx context.Context, c *cluster.Cluster, deploy, pools string) error {
+	overlay := "kustomize/overlays/lab"
 	if os.Getenv(cluster.ImageVar) == "1" {
-		return c.Apply(ctx, filepath.Join(deploy, "kustomize/base"))
+		overlay = "kustomize/base"
 	}
 	return c.ApplyEdited(ctx, func(o *unstructured.Unstructured) error {
 		replaceText(o.Object, placeholder, c.Pillar)
-		return nil
-	}, filepath.Join(deploy, "kustomize/overlays/lab"))
+		if pools == "" || o.GetKind() != "ConfigMap" {
+			return nil
+		}
+		config, err := os.ReadFile(pools)
+		if err != nil {
+			return err
+		}
+		return unstructured.SetNestedField(o.Object, string(config), "data", "agent.yaml")
+	}, filepath.Join(deploy, overlay))
 }
 
 // replaceText replaces every string that equals old below a decoded YAML value.

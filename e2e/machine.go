@@ -25,9 +25,30 @@ func (s Storage) MakeVG(ctx context.Context, vg string) error {
 	return err
 }
 
-// LVs are the names of the logical volumes of a volume group.
+// MakeThinPool makes a volume group with a thin pool on the node's second spare disk.
+func (s Storage) MakeThinPool(ctx context.Context, vg, pool string) error {
+	_, err := s.Guest.Exec(ctx, fmt.Sprintf(
+		"export DM_DISABLE_UDEV=1; vgcreate -y %[1]s %[3]s && lvcreate -y -l 80%%VG --type thin-pool --poolmetadatasize 4m -n %[2]s %[1]s && vgchange -an %[1]s",
+		vg, pool, s.Guest.Disks[1]))
+	return err
+}
+
+// MakeZPool makes a ZFS pool with a parent dataset on the node's third spare disk. A pool
+// that an earlier boot made is imported when the machine boots, as zfs-import.target does.
+func (s Storage) MakeZPool(ctx context.Context, pool, parent string) error {
+	_, err := s.Guest.Exec(ctx, fmt.Sprintf("zpool create -o cachefile=none -O mountpoint=none %[1]s %[3]s && zfs create %[1]s/%[2]s",
+		pool, parent, s.Guest.Disks[2]))
+	return err
+}
+
+// Zvols are the names of the zvols below a dataset.
+func (s Storage) Zvols(ctx context.Context, dataset string) ([]string, error) {
+	return lines(s.Guest.Exec(ctx, "zfs list -H -o name -t volume -r "+dataset))
+}
+
+// LVs are the names of the logical volumes of a volume group, its thin pool aside.
 func (s Storage) LVs(ctx context.Context, vg string) ([]string, error) {
-	return lines(s.Guest.Exec(ctx, "DM_DISABLE_UDEV=1 lvs --noheadings -o lv_name "+vg+" 2>/dev/null"))
+	return lines(s.Guest.Exec(ctx, "DM_DISABLE_UDEV=1 lvs --noheadings -o lv_name -S 'segtype != thin-pool' "+vg+" 2>/dev/null"))
 }
 
 // Subsystems are the NVMe subsystems the kernel target has.
@@ -40,18 +61,26 @@ func (s Storage) AllowedHosts(ctx context.Context, nqn string) ([]string, error)
 	return lines(s.Guest.Exec(ctx, "ls /sys/kernel/config/nvmet/subsystems/"+nqn+"/allowed_hosts"))
 }
 
-// Left says what a storage node still holds of pillar's volumes; nothing is no error. The
-// fencing marks stay by design: they are what stops a stale controller for ever.
-func (s Storage) Left(ctx context.Context, vg string) error {
-	lvs, err := s.LVs(ctx, vg)
-	if err != nil {
-		return err
-	}
+// Left says what a storage node still holds of pillar's volumes, in volume groups and below
+// datasets; nothing is no error. The fencing marks stay by design: they are what stops a
+// stale controller for ever.
+func (s Storage) Left(ctx context.Context, groups []string, datasets ...string) error {
 	subsystems, err := s.Subsystems(ctx)
 	if err != nil {
 		return err
 	}
-	return left(s.Guest, map[string][]string{"logical volumes": lvs, "NVMe subsystems": subsystems})
+	found := map[string][]string{"NVMe subsystems": subsystems}
+	for _, vg := range groups {
+		if found["logical volumes of "+vg], err = s.LVs(ctx, vg); err != nil {
+			return err
+		}
+	}
+	for _, dataset := range datasets {
+		if found["zvols of "+dataset], err = s.Zvols(ctx, dataset); err != nil {
+			return err
+		}
+	}
+	return left(s.Guest, found)
 }
 
 // Worker looks at a node that runs pods.

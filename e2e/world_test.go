@@ -23,6 +23,10 @@ import (
 const (
 	samples   = "../deploy/samples/"
 	vg        = "vg0"
+	thinVG    = "vg1"
+	thinPool  = "thin"
+	pool      = "tank"
+	dataset   = "tank/k8s" // that volumes of the sample's ZFS store are below
 	namespace = "default"
 
 	// patience is how long one step of a story may take; each ends with an event long before.
@@ -47,7 +51,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer l.Close()
-	world.Cluster, err = cluster.Start(ctx, l, cluster.Config{Workers: 2})
+	world.Cluster, err = cluster.Start(ctx, l, cluster.Config{Workers: 2, StorageDisks: []string{"4GiB", "1GiB", "1GiB"}, Guest: withZFS})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start the cluster:", err)
 		return 1
@@ -62,6 +66,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+// withZFS loads ZFS's module on the storage node, and gives it room for ZFS's cache.
+func withZFS(s *lab.GuestSpec) {
+	if s.Name == "storage-1" {
+		s.MemoryMB += 256
+		s.Modules = append(s.Modules, "zfs")
+	}
+}
+
 // settle installs pillar and applies the samples up to the class.
 func settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -69,17 +81,26 @@ func settle(ctx context.Context) error {
 	if err := world.storage.MakeVG(ctx, vg); err != nil {
 		return err
 	}
-	if err := Install(ctx, world.Cluster, "../deploy"); err != nil {
+	if err := world.storage.MakeThinPool(ctx, thinVG, thinPool); err != nil {
 		return err
 	}
-	for _, file := range []string{"1-agent.yaml", "2-store.yaml", "3-protocol.yaml", "4-class.yaml"} {
+	if err := world.storage.MakeZPool(ctx, pool, "k8s"); err != nil {
+		return err
+	}
+	if err := Install(ctx, world.Cluster, "../deploy", "../deploy/kustomize/overlays/example/agent.yaml"); err != nil {
+		return err
+	}
+	for _, file := range []string{"1-agent.yaml", "2-store.yaml", "2-store-thin.yaml", "2-store-zfs.yaml",
+		"3-protocol.yaml", "4-class.yaml", "4-class-thin.yaml", "4-class-zfs.yaml"} {
 		if err := world.Apply(ctx, samples+file); err != nil {
 			return err
 		}
 	}
 	return errors.Join(
-		ready(ctx, "PillarAgent", "storage-1"), ready(ctx, "PillarStore", "vg0"),
-		ready(ctx, "PillarProtocol", "nvme"), ready(ctx, "PillarStorageClass", "pillar-lvm"))
+		ready(ctx, "PillarAgent", "storage-1"), ready(ctx, "PillarProtocol", "nvme"),
+		ready(ctx, "PillarStore", vg), ready(ctx, "PillarStore", thinVG), ready(ctx, "PillarStore", pool),
+		ready(ctx, "PillarStorageClass", "pillar-lvm"), ready(ctx, "PillarStorageClass", "pillar-thin"),
+		ready(ctx, "PillarStorageClass", "pillar-zfs"))
 }
 
 func ready(ctx context.Context, kind, name string) error {
@@ -98,7 +119,7 @@ func begin(t *testing.T) context.Context {
 
 func nothingLeft(ctx context.Context, t *testing.T) {
 	t.Helper()
-	all := []error{world.storage.Left(ctx, vg)}
+	all := []error{world.storage.Left(ctx, []string{vg, thinVG}, dataset)}
 	for _, w := range world.workers {
 		all = append(all, w.Left(ctx))
 	}
@@ -110,9 +131,17 @@ func nothingLeft(ctx context.Context, t *testing.T) {
 // claim applies the sample claim under a name and with a size.
 func claim(ctx context.Context, t *testing.T, name, size string) {
 	t.Helper()
+	claimOf(ctx, t, "pillar-lvm", name, size)
+}
+
+// claimOf is claim with another class.
+func claimOf(ctx context.Context, t *testing.T, class, name, size string) {
+	t.Helper()
 	err := world.ApplyEdited(ctx, func(o *unstructured.Unstructured) error {
 		o.SetName(name)
-		return unstructured.SetNestedField(o.Object, size, "spec", "resources", "requests", "storage")
+		return errors.Join(
+			unstructured.SetNestedField(o.Object, class, "spec", "storageClassName"),
+			unstructured.SetNestedField(o.Object, size, "spec", "resources", "requests", "storage"))
 	}, samples+"5-claim.yaml")
 	if err != nil {
 		t.Fatal(err)

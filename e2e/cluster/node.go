@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,12 +99,24 @@ func (c *Cluster) runtime(ctx context.Context, n *node) error {
 			script += fmt.Sprintf("ip route replace %s via %s\n", other.subnet, other.spec.Address)
 		}
 	}
+	if slices.Contains(n.spec.Modules, "zfs") { // as zfs-import-scan.service
+		script += "zpool import -a -o cachefile=none" + scan(n.guest.Disks) + "\n"
+	}
 	script += fmt.Sprintf("supervise containerd containerd --config /host/%s/containerd.toml\n", n.spec.Name) +
 		"until [ -S /run/containerd/containerd.sock ]; do sleep 0.05; done\n"
 	if _, err := n.guest.Exec(ctx, script); err != nil {
 		return fmt.Errorf("start containerd on %s: %w", n.spec.Name, err)
 	}
 	return nil
+}
+
+// scan are zpool's options to look for pools on these disks only, not in zvols.
+func scan(disks []string) string {
+	var options string
+	for _, disk := range disks {
+		options += " -d " + disk
+	}
+	return options
 }
 
 // join starts the kubelet and returns when it has made the node Ready in a boot other than

@@ -28,7 +28,7 @@ func (s *story) install(ctx context.Context) error {
 		return err
 	}
 	s.tell.command("kubectl apply -k deploy/kustomize/overlays/lab")
-	if err := e2e.Install(ctx, s.cluster, "deploy"); err != nil {
+	if err := e2e.Install(ctx, s.cluster, "deploy", ""); err != nil {
 		return err
 	}
 	return s.do(ctx,
@@ -132,7 +132,7 @@ func (s *story) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	left := []error{s.storage.Left(ctx, volume)}
+	left := []error{s.storage.Left(ctx, []string{volume})}
 	for _, w := range s.workers {
 		left = append(left, w.Left(ctx))
 	}
