@@ -84,7 +84,7 @@ api: cluster-build ## the controller against a real API server, crashes included
 in-lab = $(TICK) 'compiling the tests of $1' $(GO) test -c -tags lab -o bin/$(notdir $1).test ./$1 && cd $1 && \
 	$(TICK) '$1: its tests run in the lab' $(LAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
 
-e2e: cluster-build ## lab, cluster, a thousand claims and user stories, RUN=TestName for some
+e2e: cluster-build build-zfs ## lab, cluster, a thousand claims and user stories, RUN=TestName for some
 	$(call in-lab,e2e/lab)
 	$(call in-lab,e2e/outage)
 	$(call in-lab,e2e/cluster)
