@@ -1,15 +1,31 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"sync"
 
 	"github.com/pillar-csi/pillar/fencing"
 )
 
-// call is what the log line of a call says beyond its request.
+// call is what the log line of a call says beyond its request. A request about many volumes
+// works on several at once.
 type call struct {
+	mu       sync.Mutex
 	decision fencing.Decision
 	changed  bool
+}
+
+func (c *call) note(d fencing.Decision, changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.decision, c.changed = cmp.Or(d, c.decision), c.changed || changed
+}
+
+func (c *call) noted() (d fencing.Decision, changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.decision, c.changed
 }
 
 type callKey struct{}
@@ -22,7 +38,7 @@ func withCall(ctx context.Context) (context.Context, *call) {
 // changed tells the log that the call of ctx did something.
 func changed(ctx context.Context) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		c.changed = true
+		c.note("", true)
 	}
 }
 
@@ -36,9 +52,8 @@ type fence struct {
 func (f fence) Do(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func(context.Context) error) error {
 	d, err := f.store.Do(ctx, volume, tok, op, act)
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		c.decision = d
-		c.changed = c.changed || d == fencing.AdmitNewLifecycle || d == fencing.AdmitAdvance ||
-			op.Class == fencing.Destroy && d == fencing.AdmitSameGeneration
+		c.note(d, d == fencing.AdmitNewLifecycle || d == fencing.AdmitAdvance ||
+			op.Class == fencing.Destroy && d == fencing.AdmitSameGeneration)
 	}
 	return err
 }

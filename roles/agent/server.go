@@ -62,12 +62,13 @@ func (s *server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	start := time.Now()
 	ctx, c := withCall(ctx)
 	resp, err := s.entered(ctx, req, info.FullMethod, handler)
+	decision, changed := c.noted()
 	line := telemetry.RPC{
 		Method:   info.FullMethod,
 		Code:     agentrpc.CodeOf(err).String(),
 		Duration: time.Since(start),
-		Changed:  c.changed,
-		Fields:   append(c.fields(), fieldsOf(req)...),
+		Changed:  changed,
+		Fields:   append(decisionField(decision), fieldsOf(req)...),
 	}
 	if err != nil {
 		line.Error = err.Error()
@@ -87,11 +88,11 @@ func (s *server) entered(ctx context.Context, req any, method string, handler gr
 	return handler(ctx, req)
 }
 
-func (c *call) fields() []zap.Field {
-	if c.decision == "" {
+func decisionField(d fencing.Decision) []zap.Field {
+	if d == "" {
 		return nil
 	}
-	return []zap.Field{zap.String(telemetry.KeyDecision, string(c.decision))}
+	return []zap.Field{zap.String(telemetry.KeyDecision, string(d))}
 }
 
 // fieldsOf names what a call is about.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/pillar-csi/pillar/roles/agent/exports"
@@ -139,11 +140,7 @@ func (v *volumes) Devices(ctx context.Context, backend storage.BackendType, name
 		all, can = p.Backend.(activator)
 	}
 	if !can || len(owners) == 1 {
-		for volume, owner := range owners {
-			path, err := v.Device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
-			found[volume] = exports.Device{Path: path, Err: err}
-		}
-		return found
+		return v.oneByOne(ctx, backend, name, owners, until)
 	}
 	for missing := owners; len(missing) > 0; {
 		missing = p.activateAll(ctx, all, missing, found)
@@ -151,6 +148,30 @@ func (v *volumes) Devices(ctx context.Context, backend storage.BackendType, name
 			break
 		}
 	}
+	return found
+}
+
+// devicesAtOnce bounds how many volumes of one pool are looked for beside each other, so that
+// some that are missing do not use up the time of all.
+const devicesAtOnce = 8
+
+// oneByOne is Devices for a backend that cannot do it at once.
+func (v *volumes) oneByOne(ctx context.Context, backend storage.BackendType, name string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
+	found := map[string]exports.Device{}
+	var mu sync.Mutex
+	var looking sync.WaitGroup
+	turns := make(chan struct{}, devicesAtOnce)
+	for volume, owner := range owners {
+		turns <- struct{}{}
+		looking.Go(func() {
+			defer func() { <-turns }()
+			path, err := v.Device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
+			mu.Lock()
+			defer mu.Unlock()
+			found[volume] = exports.Device{Path: path, Err: err}
+		})
+	}
+	looking.Wait()
 	return found
 }
 

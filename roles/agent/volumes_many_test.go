@@ -36,8 +36,13 @@ func (b *batch) ActivateAll(_ context.Context, owners map[string]storage.Owner) 
 	return results
 }
 
+// opening devices all open.
+type opening struct{ *lateDevices }
+
+func (opening) Ready(string) error { return nil }
+
 func devicesOf(ctx context.Context, b storage.Backend, names ...string) map[string]error {
-	v := &volumes{devices: &lateDevices{}, pools: []pool{{name: "vg0", backend: storage.LVMLV, Backend: b, check: lvm.CheckName,
+	v := &volumes{devices: opening{}, pools: []pool{{name: "vg0", backend: storage.LVMLV, Backend: b, check: lvm.CheckName,
 		device: func(volume string) string { return "/dev/vg0/" + volume }}}}
 	owners := map[string]storage.Owner{}
 	for _, name := range names {
@@ -85,6 +90,33 @@ func TestVolumes_Devices_oneByOne(t *testing.T) {
 	if err, ok := errs["a"]; !ok || err != nil || !errors.Is(errs["b"], storage.ErrPrecondition) {
 		t.Errorf("Devices = %v, want a there and b missing", errs)
 	}
+}
+
+// Of a pool whose devices are late, those that are there are found in the time of a look.
+func TestVolumes_Devices_manyMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		names := []string{"here"}
+		for i := range 60 {
+			names = append(names, fmt.Sprint("missing", i))
+		}
+		errs := devicesOf(ctx, slow{}, names...)
+		if err, ok := errs["here"]; !ok || err != nil || len(errs) != len(names) {
+			t.Errorf("Devices = %d results, here: %v, want %d and success", len(errs), err, len(names))
+		}
+	})
+}
+
+// slow takes a second to find that a device is missing, as storage/zfs does.
+type slow struct{ storage.Backend }
+
+func (slow) Activate(_ context.Context, name string, _ storage.Owner) (storage.Volume, error) {
+	if name == "here" {
+		return storage.Volume{DevicePath: "/dev/vg0/here"}, nil
+	}
+	time.Sleep(time.Second)
+	return storage.Volume{}, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
 }
 
 // The end of the request ends the wait.
