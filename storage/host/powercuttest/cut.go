@@ -143,10 +143,34 @@ func (r *recording) write(img image, p piece) {
 	}
 }
 
+// Marks that say which cuts matter: those before Begun and those after the first flush
+// behind Answered belong to what was done around the operation.
+const (
+	Begun    = "begun"
+	Answered = "answered"
+)
+
+// span answers after how many entries the first and the last cut are.
+func (r *recording) span() (first, last int) {
+	last = len(r.log)
+	over := false
+	for i, e := range r.log {
+		switch {
+		case e.mark == Begun:
+			first = i + 1
+		case e.mark == Answered:
+			over = true
+		case over && e.is(flagFlush):
+			return first, i + 1
+		}
+	}
+	return first, last
+}
+
 // cuts answers every state: after each entry of the log and, where something had just become
 // safe, with parts of what was in the cache then. States that look the same are one.
 func (r *recording) cuts(rnd *rand.Rand) (all []Cut) {
-	seen := map[uint64]bool{}
+	seen := map[uint64]int{}
 	seed := maphash.MakeSeed()
 	add := func(c Cut) {
 		var h maphash.Hash
@@ -155,20 +179,27 @@ func (r *recording) cuts(rnd *rand.Rand) (all []Cut) {
 		for _, s := range r.image(c) {
 			maphash.WriteComparable(&h, s)
 		}
-		if sum := h.Sum64(); !seen[sum] {
-			seen[sum] = true
+		sum := h.Sum64()
+		if i, ok := seen[sum]; !ok {
+			seen[sum] = len(all)
 			all = append(all, c)
+		} else if c.rank() < all[i].rank() {
+			all[i] = c
 		}
 	}
+	first, last := r.span()
 	var marks []string
-	for after := range len(r.log) + 1 {
+	for after := range last + 1 {
 		safe := after == 0 || r.log[after-1].is(flagFlush|flagFUA|flagMark)
 		if after > 0 && r.log[after-1].is(flagMark) && r.log[after-1].mark != endMark {
 			marks = append(marks, r.log[after-1].mark)
 		}
+		if after < first {
+			continue
+		}
 		c := Cut{marks: slices.Clip(marks), after: after, safe: safe}
 		add(c)
-		if safe {
+		if safe && after < last {
 			for _, part := range r.cached(after, rnd) {
 				c.part = part
 				add(c)
@@ -247,31 +278,38 @@ func draw(all []piece, rnd *rand.Rand) part {
 	return p
 }
 
-// sample answers at most so many of the cuts, 0 for all, in their order: those on an edge,
-// and of the others as many as fit.
+// sample answers at most so many of the cuts, 0 for all, in their order. Those where
+// something had just become safe are all among them; of the others, those that a wrong order
+// shows best come first, and chance decides between equals.
 func sample(all []Cut, limit int, rnd *rand.Rand) (chosen []Cut) {
-	edges := 0
-	for _, c := range all {
-		if c.edge() {
-			edges++
-		}
+	if limit == 0 {
+		return all
 	}
-	rest, fit := len(all)-edges, max(0, limit-edges)
-	for _, c := range all {
-		if c.edge() || limit == 0 {
+	order := rnd.Perm(len(all))
+	slices.SortStableFunc(order, func(i, j int) int { return all[i].rank() - all[j].rank() })
+	take := make([]bool, len(all))
+	for n, i := range order {
+		take[i] = n < limit || all[i].rank() == 0
+	}
+	for i, c := range all {
+		if take[i] {
 			chosen = append(chosen, c)
-			continue
 		}
-		if rnd.IntN(rest) < fit { // so that just fit of rest are drawn
-			chosen = append(chosen, c)
-			fit--
-		}
-		rest--
 	}
 	return chosen
 }
 
-func (c Cut) edge() bool { return c.safe && !c.part.drawn }
+// rank is how soon a sample has the cut.
+func (c Cut) rank() int {
+	switch {
+	case c.safe && c.part.what == "":
+		return 0
+	case c.safe && !c.part.drawn:
+		return 1
+	default:
+		return 2
+	}
+}
 
 // differences hands write what makes an image of one of another, in runs.
 func (r *recording) differences(from, to image, write func(at int64, data []byte) error) error {

@@ -86,8 +86,10 @@ func TestCuts(t *testing.T) {
 		"a write over another":                {"a0 b0 F", "...0 a..0 b..0"},
 		"a FUA write is safe at once":         {"a0! b1 F", "...0 a..0 ab.0"},
 		"a write that flushes first":          {"a0 Fb1! F", "...0 a..0 ab.0"},
-		"a mark is safe, what is cached not":  {"a0 F answered b1", "...0 a..0 a..1 ab.0 ab.1"},
+		"a mark is safe, what is cached not":  {"a0 F later b1", "...0 a..0 a..1 ab.0 ab.1"},
 		"the target's own mark is none":       {"a0 F " + endMark, "...0 a..0"},
+		"what was done before it began":       {"a0 F begun b1 F", "a..1 ab.1"},
+		"what was done after it had answered": {"a0 F answered b1 F c2 F", "...0 a..0 a..1 ab.0 ab.1"},
 		"a discard":                           {"a0 F -0 b1", "...0 _..0 _b.0 a..0 ab.0"},
 		"cached writes may wait for FUA ones": {"a0! b1! c2 F", "...0 a..0 ab.0 abc0"},
 	}
@@ -138,18 +140,30 @@ func TestDraw_torn(t *testing.T) {
 func TestSample(t *testing.T) {
 	var all []Cut
 	for i := range 100 {
-		all = append(all, Cut{after: i, safe: i%10 == 0})
-	}
-	for limit, want := range map[int]int{0: 100, 5: 10, 30: 30, 200: 100} {
-		got := sample(all, limit, rand.New(rand.NewPCG(1, 2)))
-		edges := 0
-		for _, c := range got {
-			if c.edge() {
-				edges++
-			}
+		all = append(all, Cut{after: i, safe: i%5 == 0})
+		if i%10 == 0 {
+			all[i].part.what = "the last"
 		}
-		if len(got) != want || edges != 10 {
-			t.Errorf("sample of 100, limit %d = %d with %d edges, want %d with 10", limit, len(got), edges, want)
+	}
+	tests := map[int]struct{ safe, ordered, other int }{
+		0:   {10, 10, 80},
+		5:   {10, 0, 0},
+		16:  {10, 6, 0},
+		30:  {10, 10, 10},
+		200: {10, 10, 80},
+	}
+	for limit, want := range tests {
+		got := [3]int{}
+		last := -1
+		for _, c := range sample(all, limit, rand.New(rand.NewPCG(1, 2))) {
+			got[c.rank()]++
+			if c.after <= last {
+				t.Errorf("sample of 100, limit %d: entry %d after %d", limit, c.after, last)
+			}
+			last = c.after
+		}
+		if got != [3]int{want.safe, want.ordered, want.other} {
+			t.Errorf("sample of 100, limit %d: %d of each rank, want %v", limit, got, want)
 		}
 	}
 }

@@ -64,7 +64,7 @@ type Disk struct {
 	Ordered int64
 
 	// Cuts bounds how many states of one recording are checked, 0 for all. Those just
-	// after a flush or a mark are always among them, the others are drawn.
+	// after a flush, a FUA write or a mark are always among them, the others are drawn.
 	Cuts int
 }
 
