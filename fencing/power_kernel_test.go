@@ -17,11 +17,8 @@ import (
 	"github.com/pillar-csi/pillar/storage/host/powercuttest"
 )
 
-// The marks in a recording of an operation.
-const (
-	effectBegan = "the effect began"
-	answered    = "answered"
-)
+// effectBegan is the mark at the start of an operation's effect.
+const effectBegan = "the effect began"
 
 // smallest lets mkfs.xfs, as the tests of its authors do, make less than 300 MiB.
 var smallest = host.Exec{Env: []string{"TEST_DIR=/", "TEST_DEV=" + powercuttest.Path, "QA_CHECK_FS=1"}}
@@ -109,6 +106,7 @@ func (d powercutDir) cut(t *testing.T, disk *powercuttest.Disk, name string, tt 
 			if err != nil {
 				t.Fatal(err)
 			}
+			mark(powercuttest.Begun)
 			_, err = s.Do(t.Context(), volume, tt.tok, tt.op, func(context.Context) error {
 				mark(effectBegan)
 				return tt.effect()
@@ -116,7 +114,7 @@ func (d powercutDir) cut(t *testing.T, disk *powercuttest.Disk, name string, tt 
 			if err != nil && !errors.Is(err, ErrForeign) {
 				t.Fatal(err)
 			}
-			mark(answered)
+			mark(powercuttest.Answered)
 		})
 	})
 	disk.EachCut(t, func(t *testing.T, cut powercuttest.Cut) {
@@ -131,7 +129,7 @@ func (d powercutDir) check(t *testing.T, cut powercuttest.Cut, name string, tt c
 	}
 	may := append([]*Mark{tt.before}, tt.after...)
 	switch {
-	case cut.Passed(answered):
+	case cut.Passed(powercuttest.Answered):
 		may = tt.after[len(tt.after)-1:]
 	case cut.Passed(effectBegan):
 		may = tt.after // of which during is one
