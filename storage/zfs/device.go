@@ -30,9 +30,15 @@ const (
 	devicePoll = 50 * time.Millisecond
 )
 
+// appearWait is how long a destroy waits for a device that may be about to come.
+const appearWait = 5 * time.Second
+
 // openWait bounds one look at a device. The first open after an import reads from the pool;
 // one of a suspended pool never comes back, and cannot be killed.
 const openWait = 5 * time.Second
+
+// errNoDevice is the kernel's word that it has no device of a zvol.
+var errNoDevice = fmt.Errorf("no device: %w", fs.ErrNotExist)
 
 var errNoAnswer = fmt.Errorf("no answer within %s", openWait)
 
@@ -141,6 +147,36 @@ func (n *nodes) settle(ctx context.Context, zvol report) error {
 	}
 }
 
+// appear waits for a zvol's device, if it comes, before the zvol is destroyed: a zfs create
+// that was killed, or an import, may still be adding it. To destroy a zvol meanwhile leaves
+// its zdN in sysfs, and no later zvol of that number has a device (del_gendisk in
+// block/genhd.c does nothing before device_add_disk has come to bdev_add).
+func (n *nodes) appear(ctx context.Context, zvol report) {
+	for end := time.Now().Add(appearWait); zvol.mode != "none" && time.Now().Before(end) && ctx.Err() == nil; {
+		if n.prove(ctx, n.link(zvol.name), zvol) == nil {
+			return
+		}
+		if _, err := n.scan(ctx, zvol); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(devicePoll):
+		}
+	}
+}
+
+// mode is the volmode a zvol has in effect: the module says what default is.
+func (n *nodes) mode(zvol report) string {
+	if zvol.mode != "default" {
+		return zvol.mode
+	}
+	if text, err := os.ReadFile(n.root.Path("sys/module/zfs/parameters/zvol_volmode")); err == nil && strings.TrimSpace(string(text)) == "2" {
+		return "dev"
+	}
+	return "full"
+}
+
 // linked does it once, without waiting.
 func (n *nodes) linked(ctx context.Context, zvol report) error {
 	link := n.link(zvol.name)
@@ -190,8 +226,8 @@ func (n *nodes) moded(path string, id Identity, mode string) error {
 }
 
 // scan looks for the zvol's device among those of its size: each look opens a device, which
-// others' destroy finds busy. It is an fs.ErrNotExist only if every one of that size said
-// that it is another. While any pool is suspended nothing is opened: the first open of a
+// others' destroy finds busy. It is errNoDevice only if every one of that size said that it
+// is another. While any pool is suspended nothing is opened: the first open of a
 // zvol reads its pool under the lock that every zfs command takes (zvol_open in
 // module/os/linux/zfs/zvol_os.c).
 func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
@@ -224,7 +260,7 @@ func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
 	if unknown != nil {
 		return "", unknown
 	}
-	return "", fmt.Errorf("%w: none of %d zvol devices is it", fs.ErrNotExist, len(files))
+	return "", fmt.Errorf("%w: none of %d zvol devices is it", errNoDevice, len(files))
 }
 
 // sizeOf reads the size file of a block device, 512-byte sectors, in bytes.

@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/host"
@@ -147,6 +150,55 @@ func TestNodes_settle_suspended(t *testing.T) {
 			t.Errorf("settle with a link = %v", err)
 		}
 	})
+}
+
+// H-37: a destroy waits for a device that is being added, and not for one that never comes.
+func TestNodes_appear(t *testing.T) {
+	tests := map[string]struct {
+		mode           string
+		comes, returns time.Duration
+	}{
+		"there":       {"default", 0, 0},
+		"being added": {"default", 2 * time.Second, 2 * time.Second},
+		"never":       {"default", time.Hour, appearWait},
+		"has none":    {"none", time.Hour, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t)
+				m.add("zd0", dataset, volsize, sectors)
+				begin, asked := time.Now(), zvol
+				asked.mode = tt.mode
+				n := newNodes(m.root, func(path string) (Identity, error) {
+					if time.Since(begin) < tt.comes {
+						return Identity{}, unix.ENXIO
+					}
+					return m.ask(path)
+				})
+				n.appear(t.Context(), asked)
+				if got := time.Since(begin); got < tt.returns || got > tt.returns+devicePoll {
+					t.Errorf("appear returns after %s, want %s", got, tt.returns)
+				}
+			})
+		})
+	}
+}
+
+// The mode in effect is the zvol's, or the module's.
+func TestNodes_mode(t *testing.T) {
+	m := newMachine(t)
+	asked := zvol
+	for module, want := range map[string]string{"1": "full", "2": "dev"} {
+		m.write("sys/module/zfs/parameters/zvol_volmode", module+"\n")
+		if got := m.nodes().mode(asked); got != want {
+			t.Errorf("mode of default with zvol_volmode=%s = %s, want %s", module, got, want)
+		}
+	}
+	asked.mode = "dev"
+	if got := m.nodes().mode(asked); got != "dev" {
+		t.Errorf("mode of dev = %s", got)
+	}
 }
 
 // B-237: what is missing stays an error, and names the zvol.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -43,8 +42,8 @@ func (p *Pool) create(ctx context.Context, s storage.Spec) (storage.Volume, erro
 	if err != nil {
 		return storage.Volume{}, err
 	}
-	if _, ok := found[unfinished]; ok {
-		if err := p.destroy(ctx, unfinished); err != nil {
+	if left, ok := found[unfinished]; ok {
+		if err := p.destroy(ctx, left); err != nil {
 			return storage.Volume{}, fmt.Errorf("remove what an earlier create left: %w", err)
 		}
 	}
@@ -89,7 +88,7 @@ func (p *Pool) make(ctx context.Context, s storage.Spec) (report, error) {
 		return report{}, err
 	}
 	if _, err := p.tool(ctx, "zfs", slices.Concat([]string{"set"}, set, []string{unfinished})...); err != nil {
-		return report{}, errors.Join(err, p.destroy(ctx, unfinished))
+		return report{}, errors.Join(err, p.destroyNow(ctx, unfinished))
 	}
 	if _, err := p.tool(ctx, "zfs", "rename", unfinished, dataset); err != nil {
 		return report{}, err
@@ -217,7 +216,7 @@ func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (
 	case zvol.mode == "none":
 		err = fmt.Errorf("%w: its volmode is none, so it has no device; fix: zfs set volmode=default %s", storage.ErrPrecondition, zvol.name)
 	default:
-		if err = p.nodes.settle(ctx, zvol); errors.Is(err, fs.ErrNotExist) {
+		if err = p.nodes.settle(ctx, zvol); errors.Is(err, errNoDevice) {
 			err = p.owed(ctx, zvol)
 		}
 	}
@@ -228,9 +227,11 @@ func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (
 }
 
 // owed has the kernel make a device that it owes: now and then making one fails, at a create
-// or an import, without a word (openzfs/zfs#15487). Writing the mode that the zvol has makes
-// a missing device, and changes nothing else (zvol_set_volmode_impl in module/zfs/zvol.c).
+// or an import, without a word (openzfs/zfs#15487). Writing the mode in effect makes a
+// missing device and leaves one that is there alone; writing "default" would replace it
+// (zvol_set_volmode_impl in module/zfs/zvol.c).
 func (p *Pool) owed(ctx context.Context, zvol report) error {
+	zvol.mode = p.nodes.mode(zvol)
 	if _, err := p.tool(ctx, "zfs", "set", "volmode="+zvol.mode, zvol.name); err != nil {
 		return err
 	}
@@ -262,8 +263,8 @@ func (p *Pool) remove(ctx context.Context, name string, owner storage.Owner) err
 			err = zvol.check(owner)
 		}
 		for _, d := range []string{unfinished, dataset} {
-			if _, ok := found[d]; ok && err == nil {
-				err = p.destroy(ctx, d)
+			if zvol, ok := found[d]; ok && err == nil {
+				err = p.destroy(ctx, zvol)
 			}
 		}
 		if err != nil && (look > 0 || !errors.Is(err, errAbsent)) {
@@ -280,8 +281,13 @@ const (
 	busyPoll = 200 * time.Millisecond
 )
 
-// destroy destroys one dataset, and nothing with it.
-func (p *Pool) destroy(ctx context.Context, dataset string) error {
+// destroy destroys one zvol, and nothing with it, when its device has come.
+func (p *Pool) destroy(ctx context.Context, zvol report) error {
+	p.nodes.appear(ctx, zvol)
+	return p.destroyNow(ctx, zvol.name)
+}
+
+func (p *Pool) destroyNow(ctx context.Context, dataset string) error {
 	for end := time.Now().Add(busyWait); ; {
 		_, err := p.tool(ctx, "zfs", "destroy", dataset)
 		if !errors.Is(err, storage.ErrBusy) {

@@ -120,10 +120,12 @@ func TestPool_Create(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := tank(t, tt.steps...).Create(t.Context(), request(10000000, tt.properties))
-			if diff := cmp.Diff(want, got); err != nil || diff != "" {
-				t.Errorf("Create = %v (-want +got):\n%s", err, diff)
-			}
+			synctest.Test(t, func(t *testing.T) { // a destroy waits for a device
+				got, err := tank(t, tt.steps...).Create(t.Context(), request(10000000, tt.properties))
+				if diff := cmp.Diff(want, got); err != nil || diff != "" {
+					t.Errorf("Create = %v (-want +got):\n%s", err, diff)
+				}
+			})
 		})
 	}
 }
@@ -347,9 +349,11 @@ func TestPool_Delete(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if err := tank(t, tt.steps...).Delete(t.Context(), "pvc-1", owner); !errors.Is(err, tt.want) {
-				t.Errorf("Delete = %v, want %v", err, tt.want)
-			}
+			synctest.Test(t, func(t *testing.T) { // a destroy waits for a device
+				if err := tank(t, tt.steps...).Delete(t.Context(), "pvc-1", owner); !errors.Is(err, tt.want) {
+					t.Errorf("Delete = %v, want %v", err, tt.want)
+				}
+			})
 		})
 	}
 }
