@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pillar-csi/pillar/storage/host/hosttest"
 	"github.com/pillar-csi/pillar/storage/host/powercuttest"
 )
 
@@ -26,6 +27,7 @@ func TestDisk_kernel(t *testing.T) {
 		"not synced": {[]write{{0, false}, {1, false}}, ".. .b a. ab"},
 		"one sync":   {[]write{{0, true}, {1, false}}, "a. ab"},
 	}
+	hosttest.Need(t, "dm_log_writes")
 	disk := powercuttest.New(t, 16<<20)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
