@@ -81,23 +81,23 @@ func whole(name string, bytes int64) storage.Spec {
 	return s
 }
 
-// open opens a volume's device as an export does: after Activate, asked again while the
-// device may yet come.
+// open opens a volume's device as an export does: after Activate, and again while the device
+// may yet come. (udev, which lags behind, may take a link away that leads to the next device.)
 func open(t testing.TB, path string, flag int) *os.File {
 	t.Helper()
 	name := strings.TrimPrefix(path, "/dev/zvol/"+below)
-	_, err := pool().Activate(unended(), name, owner)
-	for end := time.Now().Add(20 * time.Second); errors.Is(err, fs.ErrNotExist) && time.Now().Before(end); {
-		_, err = pool().Activate(unended(), name, owner)
+	for end := time.Now().Add(20 * time.Second); ; {
+		_, err := pool().Activate(unended(), name, owner)
+		if err == nil {
+			var f *os.File
+			if f, err = blockdev.Open(path, flag); err == nil {
+				return f
+			}
+		}
+		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := blockdev.Open(path, flag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 func TestPool_contract_kernel(t *testing.T) {
