@@ -20,7 +20,8 @@ import (
 )
 
 // row is one benchmark: the work, and the same done as bluntly as possible. They are measured
-// in turn, after one round that is not counted, and the medians compared.
+// in turn, after one round that is not counted; the median of the ratios of pairs is told, as
+// a machine's speed drifts.
 type row struct {
 	name     string
 	goal     float64 // the most the work may cost of the baseline
@@ -134,6 +135,7 @@ func tell(name string, value float64, unit string, goal float64) {
 // measure runs both in turn and prints what they took and what they compare to.
 func (r row) measure(ctx context.Context, fsync time.Duration) error {
 	var works, bases []time.Duration
+	var ratios []float64
 	for i := range r.rounds + 1 {
 		work, err := r.work(ctx)
 		if err != nil {
@@ -145,12 +147,14 @@ func (r row) measure(ctx context.Context, fsync time.Duration) error {
 		}
 		if i > 0 { // the first warms up
 			works, bases = append(works, work), append(bases, base)
+			ratios = append(ratios, (work-time.Duration(r.marks)*fsync).Seconds()/base.Seconds())
 		}
 	}
 	slices.Sort(works)
 	slices.Sort(bases)
+	slices.Sort(ratios)
 	work, base := works[r.rounds/2], bases[r.rounds/2]
-	tell(r.name, (work-time.Duration(r.marks)*fsync).Seconds()/base.Seconds(), "ratio", r.goal)
+	tell(r.name, ratios[r.rounds/2], "ratio", r.goal)
 	tell(r.name+"_agent", work.Seconds()*1000, "ms", 0)
 	tell(r.name+"_raw", base.Seconds()*1000, "ms", 0)
 	runs, apart := r.programs()

@@ -17,7 +17,7 @@ func (n *node) restoreRow(count int) row {
 	var ran int
 	var apart time.Duration
 	return row{
-		name: fmt.Sprintf("restore_%d_exports_vs_raw_configfs", count), goal: 1.2, rounds: 7,
+		name: fmt.Sprintf("restore_%d_exports_vs_raw_configfs", count), goal: 1.2, rounds: 9,
 		work: func(ctx context.Context) (time.Duration, error) {
 			took, err := n.restore(ctx, count)
 			var programs []program

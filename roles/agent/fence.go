@@ -47,6 +47,23 @@ type fence struct {
 	store *fencing.Store
 }
 
+// Check implements exports.Fence.
+func (f fence) Check(volume string, tok fencing.Token, op fencing.Op) error {
+	mark, err := f.store.Mark(volume)
+	if err != nil {
+		return err
+	}
+	_, d := fencing.Admit(mark, tok, op)
+	if !d.Rejected() {
+		return nil
+	}
+	r := &fencing.Rejection{Decision: d, Volume: volume, Token: tok}
+	if mark != nil {
+		r.Owner = fencing.Token{UID: mark.Owner, Generation: mark.Generation}
+	}
+	return r
+}
+
 // Do runs act under the volume's lock if the token admits it, and notes the decision for
 // the log.
 func (f fence) Do(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func(context.Context) error) error {

@@ -173,11 +173,15 @@ func (t *Target) admit(ctx context.Context, s *subsystem, p plan) error {
 }
 
 func (t *Target) allow(ctx context.Context, s *subsystem, hostNQN string) error {
-	host := t.nvmet.Sub("hosts", hostNQN)
-	if err := host.Mkdir(ctx); err != nil {
+	host, allowed := t.nvmet.Sub("hosts", hostNQN), s.dir.Sub("allowed_hosts")
+	err := allowed.Link(ctx, host)
+	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.dir.Sub("allowed_hosts").Link(ctx, host)
+	if err := host.Mkdir(ctx); err != nil { // the first volume of this host
+		return err
+	}
+	return allowed.Link(ctx, host)
 }
 
 // serve enables the namespace under the claim, or disables it.

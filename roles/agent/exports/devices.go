@@ -22,7 +22,11 @@ const (
 // time, and finds their devices. It changes nothing but that a volume is active, so the locks
 // of the volumes are not held meanwhile: what takes access away need not wait for a pool.
 func (g *Gate) findDevices(ctx context.Context, entries []*entry) {
-	g.phase(ctx, entries, func(context.Context, *entry) error { return nil })
+	for _, e := range entries {
+		if e.err == nil {
+			e.err = g.fence.Check(e.Export.Volume, e.Token, grant)
+		}
+	}
 	var looking sync.WaitGroup
 	for key, of := range byPool(entries) {
 		looking.Go(func() { g.findIn(ctx, key, of) })

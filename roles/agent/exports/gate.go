@@ -52,6 +52,9 @@ type Target interface {
 
 // Fence runs act under a volume's lock if the token admits it.
 type Fence interface {
+	// Check says whether the token would be admitted now. It takes no lock and writes nothing,
+	// so that it decides nothing but what need not be tried.
+	Check(volume string, tok fencing.Token, op fencing.Op) error
 	Do(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func(ctx context.Context) error) error
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pillar-csi/pillar/storage"
@@ -56,35 +57,70 @@ func byPool(entries []*entry) map[poolKey][]*entry {
 	return pools
 }
 
-// run runs the step for entries of the pool, each for at most stepWait, and waits for all.
+// run runs the step for entries of the pool and waits for all. One supervisor watches the
+// lanes: timers and goroutines for each of a thousand steps would take longer than they do.
 // When every lane has hung, the rest is not tried.
 func (p poolKey) run(ctx context.Context, entries []*entry, step func(context.Context, *entry) error) {
-	lanes := make(chan bool, laneCount) // one element per lane that is free, or (false) has hung
-	for range laneCount {
-		lanes <- true
-	}
-	open := laneCount
-	var running sync.WaitGroup
+	r := &lanes{queue: make(chan *entry, len(entries)), ended: make(chan struct{}, laneCount)}
 	for _, e := range entries {
-		for open > 0 && !<-lanes {
-			open--
-		}
-		if open == 0 {
-			e.err = fmt.Errorf("pool %s hangs: %d of its volumes did not answer: %w", p.name, laneCount, context.DeadlineExceeded)
-			continue
-		}
-		done := make(chan struct{})
-		running.Go(func() {
-			defer close(done)
-			ctx, cancel := context.WithTimeout(ctx, stepWait)
-			defer cancel()
-			e.err = step(ctx, e)
-			lanes <- !errors.Is(e.err, context.DeadlineExceeded)
-		})
+		r.queue <- e
+	}
+	close(r.queue)
+	beat := time.NewTicker(laneWait)
+	defer beat.Stop()
+	started, open, before := 1, 1, int64(0)
+	go r.lane(ctx, step)
+	for open > 0 {
 		select {
-		case <-done:
-		case <-time.After(laneWait):
+		case <-r.ended:
+			open--
+		case <-beat.C:
+			now := r.steps.Load()
+			if now == before && started < laneCount && len(r.queue) > 0 {
+				started, open = started+1, open+1
+				go r.lane(ctx, step)
+			}
+			before = now
+		}
+		if open == 0 && started < laneCount && len(r.queue) > 0 { // hung between two beats
+			started, open = started+1, 1
+			go r.lane(ctx, step)
 		}
 	}
-	running.Wait()
+	for e := range r.queue {
+		e.err = fmt.Errorf("pool %s hangs: %d of its volumes did not answer: %w", p.name, laneCount, context.DeadlineExceeded)
+	}
+}
+
+// lanes are those of one pool in one phase.
+type lanes struct {
+	queue chan *entry
+	steps atomic.Int64  // that have ended
+	ended chan struct{} // a lane has: nothing is left, or it hung
+}
+
+// lane runs steps until one hangs.
+func (r *lanes) lane(ctx context.Context, step func(context.Context, *entry) error) {
+	for r.shift(ctx, step) {
+	}
+	r.ended <- struct{}{}
+}
+
+// shift runs steps for a second and says whether to go on. Each has stepWait, and up to the
+// length of the shift more: they share their context.
+func (r *lanes) shift(ctx context.Context, step func(context.Context, *entry) error) bool {
+	ctx, cancel := context.WithTimeout(ctx, stepWait+time.Second)
+	defer cancel()
+	end := time.Now().Add(time.Second)
+	for e := range r.queue {
+		e.err = step(ctx, e)
+		r.steps.Add(1)
+		if errors.Is(e.err, context.DeadlineExceeded) {
+			return false
+		}
+		if time.Now().After(end) {
+			return true
+		}
+	}
+	return false
 }
