@@ -21,7 +21,7 @@ export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build unit check generate lab kernel kernel-zfs api e2e demo test test-steps bench image \
+.PHONY: help build unit check generate lab kernel api e2e demo test test-steps bench image \
 	build-zfs lab-shell lab-stop clean-cache
 
 help: ## show this list
@@ -53,28 +53,18 @@ generated:
 	if [ "$$before" != "$$after" ]; then \
 		echo 'check: generated files were stale. They are fresh now: look at the diff and commit it.' >&2; exit 1; fi
 
-lab: bin-lab $(if $(findstring zfs,$(PKG)),build-zfs) ## test PKG=./transport/nvmet against a real kernel, in a guest
+lab: bin-lab $(if $(findstring zfs,$(PKG))$(findstring agent,$(PKG)),build-zfs) ## test PKG=./transport/nvmet against a real kernel, in a guest
 	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
 
-# zfs-tests are those of other packages that need ZFS in their guest.
-zfs-tests := zvol|TestReader_modules_kernel
-
-# kernel-pkgs are the packages with kernel tests. Those of ZFS are apart, and not yet in
-# `test`: once in a few runs their guest stops answering.
+# kernel-pkgs are the packages with kernel tests.
 kernel-pkgs = $$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
-	grep -v '^storage/host/hosttest/\|^storage/zfs/' | xargs -rn1 dirname | sort -u | sed 's|^|./|')
+	grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|')
 
-kernel: bin-lab ## all packages with kernel tests, in guests
+kernel: build-zfs ## all packages with kernel tests, in guests
 	@pkgs=$(kernel-pkgs); \
 	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; \
 	$(TICK) 'kernel: packages in guests, two at a time' \
-		$(GO) test -count=1 -timeout 40m -tags crashpoints -skip '$(zfs-tests)' -exec '$(LAB) exec' $$pkgs
-
-kernel-zfs: build-zfs ## the kernel tests of ZFS, in guests that have it
-	@$(TICK) 'kernel-zfs: in guests' \
-		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' ./storage/zfs
-	@$(TICK) 'kernel-zfs: the agent' \
-		$(GO) test -count=1 -timeout 40m -tags crashpoints -run '$(zfs-tests)' -exec '$(LAB) exec' ./roles/agent/...
+		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $$pkgs
 
 api: cluster-build ## the controller against a real API server, crashes included
 	@PILLAR_LAB=1 PILLAR_TEST_ASSETS="$$($(GO) with bin/cluster assets)" $(TICK) 'api: the controller and a real API server' \

@@ -50,6 +50,9 @@ func execTest(ctx context.Context, argv []string) (int, error) {
 	if spec.ZFS, err = l.HasZFS(ctx); err != nil {
 		return 1, err
 	}
+	if spec.ZFS {
+		spec.MemoryMB = 768 // its cache and threads take some 100 MB
+	}
 	guest, err := l.Boot(ctx, spec)
 	if err != nil {
 		return 1, err
