@@ -33,10 +33,8 @@ type FS interface {
 	Unlink(name string) error
 	ReadFile(name string) ([]byte, error)
 	WriteFile(name string, data []byte) error // one write(2), never creates the file
-	// Store is WriteFile, and answers what the attribute shows from then on.
-	Store(name string, data []byte) (shown []byte, err error)
-	ReadDir(name string) ([]string, error) // sorted
-	IsDir(name string) (bool, error)       // fs.ErrNotExist if there is nothing
+	ReadDir(name string) ([]string, error)    // sorted
+	IsDir(name string) (bool, error)          // fs.ErrNotExist if there is nothing
 }
 
 // Dir is a directory of configfs, present or not.
@@ -147,10 +145,8 @@ func (d Dir) List() ([]string, error) { return d.fs.ReadDir(d.name) }
 // Read answers an attribute without its final newline.
 func (d Dir) Read(attr string) (string, error) {
 	data, err := d.fs.ReadFile(path.Join(d.name, attr))
-	return shownValue(data), err
+	return strings.TrimSuffix(string(data), "\n"), err
 }
-
-func shownValue(data []byte) string { return strings.TrimSuffix(string(data), "\n") }
 
 // MismatchError is an attribute that took a write and reads otherwise.
 type MismatchError struct {
@@ -171,26 +167,24 @@ func (d Dir) Set(ctx context.Context, attr, value string) error {
 	return d.Put(ctx, attr, value)
 }
 
-// Put writes an attribute without looking at it first, and reads it back: the kernel is asked
-// again after the write. A different answer, once both are canonical, is a *MismatchError.
+// Put writes an attribute without looking at it first, and reads it back through a fresh open
+// (block.md B-2). A different answer, once both are canonical, is a *MismatchError.
 func (d Dir) Put(ctx context.Context, attr, value string) error {
-	var got []byte
-	name := path.Join(d.name, attr)
-	err := d.act(ctx, "set "+name, func() (err error) {
-		got, err = d.fs.Store(name, []byte(value))
+	if err := d.Trigger(ctx, attr, value); err != nil {
 		return err
-	})
-	if err != nil {
-		return fmt.Errorf("set %s to %q: %w", attr, value, err)
 	}
-	if shown := shownValue(got); !same(attr, shown, value) {
-		return &MismatchError{Attr: name, Want: value, Got: shown}
+	got, err := d.Read(attr)
+	if err != nil {
+		return err
+	}
+	if !same(attr, got, value) {
+		return &MismatchError{Attr: path.Join(d.name, attr), Want: value, Got: got}
 	}
 	return nil
 }
 
-// Trigger writes value to an attribute that only takes writes, such as nvmet's
-// revalidate_size. There is nothing to read back, so it is written each time.
+// Trigger writes value and reads nothing back: for an attribute that only takes writes, such
+// as nvmet's revalidate_size.
 func (d Dir) Trigger(ctx context.Context, attr, value string) error {
 	name := path.Join(d.name, attr)
 	err := d.act(ctx, "set "+name, func() error { return d.fs.WriteFile(name, []byte(value)) })

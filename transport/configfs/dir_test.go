@@ -49,7 +49,7 @@ func TestDir_repeats(t *testing.T) {
 // stubborn shows another value than was written.
 type stubborn struct{ *configfstest.Kernel }
 
-func (stubborn) Store(string, []byte) ([]byte, error) { return []byte("as it was\n"), nil }
+func (stubborn) ReadFile(string) ([]byte, error) { return []byte("as it was\n"), nil }
 
 func TestDir_Set_mismatch(t *testing.T) {
 	k := configfstest.New()

@@ -56,21 +56,6 @@ func (k kernel) WriteFile(name string, data []byte) error {
 	return f.store(data)
 }
 
-// Store reads through the descriptor it wrote to. That asks the kernel's object again, as a
-// fresh open would: a write marks what the descriptor has read as stale (needs_read_fill in
-// fs/configfs/file.c).
-func (k kernel) Store(name string, data []byte) (shown []byte, err error) {
-	f, err := k.open(name, unix.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	if err := f.store(data); err != nil {
-		return nil, err
-	}
-	return f.show()
-}
-
 // attribute is an open attribute file. A restored target is thousands of them; package os
 // would offer each to its poller, which takes as long as the write.
 type attribute struct {

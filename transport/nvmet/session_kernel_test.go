@@ -55,11 +55,15 @@ func newSession(t *testing.T, multipath string) *session {
 func (s *session) reload(multipath string) {
 	s.t.Helper()
 	must(s.t, s.k.Clear())
-	for _, argv := range [][]string{
-		{"-r", "nvme_tcp", "nvme_fabrics", "nvmet_tcp", "nvmet", "nvme_core"},
-		{"nvme_core", "multipath=" + multipath}, {"nvme_tcp"}, {"nvmet_tcp"},
-	} {
-		if _, err := (host.Exec{}).Run(s.ctx, "modprobe", argv...); err != nil {
+	remove := []string{"-r", "nvme_tcp", "nvme_fabrics", "nvmet_tcp", "nvmet", "nvme_core"}
+	for _, argv := range [][]string{remove, {"nvme_core", "multipath=" + multipath}, {"nvme_tcp"}, {"nvmet_tcp"}} {
+		_, err := (host.Exec{}).Run(s.ctx, "modprobe", argv...)
+		// A module is in use for a moment after its last session went.
+		for end := time.Now().Add(20 * time.Second); err != nil && strings.Contains(err.Error(), "is in use") && time.Now().Before(end); {
+			time.Sleep(100 * time.Millisecond)
+			_, err = (host.Exec{}).Run(s.ctx, "modprobe", argv...)
+		}
+		if err != nil {
 			s.t.Fatal(err)
 		}
 	}

@@ -216,14 +216,6 @@ func (k *Kernel) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-// Store implements configfs.FS.
-func (k *Kernel) Store(name string, data []byte) (shown []byte, err error) {
-	if err := k.WriteFile(name, data); err != nil {
-		return nil, err
-	}
-	return k.ReadFile(name)
-}
-
 // ReadDir implements configfs.FS.
 func (k *Kernel) ReadDir(name string) ([]string, error) {
 	k.mu.Lock()
