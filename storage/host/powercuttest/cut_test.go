@@ -63,8 +63,8 @@ func states(t *testing.T, words string, ordered int64) (all []string) {
 	if r.before, err = r.read(bytes.NewReader(old)); err != nil {
 		t.Fatal(err)
 	}
-	for range 8 { // what one draw leaves out another has
-		for _, c := range r.cuts(rand.New(rand.NewPCG(rand.Uint64(), 0))) {
+	for seed := range uint64(64) { // what one draw leaves out another has
+		for _, c := range r.cuts(rand.New(rand.NewPCG(seed, 0))) {
 			disk := slices.Clone(old)
 			r.differences(r.before, r.image(c), func(at int64, data []byte) error {
 				copy(disk[at:], data)
