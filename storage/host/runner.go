@@ -22,7 +22,7 @@ const killWait = 2 * time.Second
 
 // Runner runs a program with an argument vector and answers its standard output. A
 // program that ran and failed is an *ExitError, one that is not installed ErrNoProgram; the
-// context's end kills it with its whole process group.
+// context's end kills it with its whole process group. One that does not die is a *LingerError.
 type Runner interface {
 	Run(ctx context.Context, name string, args ...string) ([]byte, error)
 }
@@ -67,9 +67,13 @@ func (x Exec) run(ctx context.Context, name string, args []string) ([]byte, erro
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killWait / 2
-	err := wait(ctx, cmd)
+	lingers, err := wait(ctx, cmd)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(name), context.Cause(ctx))
+		err = fmt.Errorf("%s: %w", filepath.Base(name), context.Cause(ctx))
+		if lingers != nil {
+			err = &LingerError{Err: err, Gone: lingers}
+		}
+		return nil, err
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -86,23 +90,26 @@ func (x Exec) run(ctx context.Context, name string, args []string) ([]byte, erro
 }
 
 // wait starts the program and waits for its end, or until killWait after the context's:
-// os/exec has no bound for a program that does not die. stdout and stderr are whole only
-// if the context has not ended.
-func wait(ctx context.Context, cmd *exec.Cmd) error {
+// os/exec has no bound for a program that does not die. That one lingers until the channel
+// is closed. stdout and stderr are whole only if the context has not ended.
+func wait(ctx context.Context, cmd *exec.Cmd) (lingers <-chan struct{}, err error) {
 	if err := cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	done, gone := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(gone)
+		done <- cmd.Wait()
+	}()
 	select {
 	case err := <-done:
-		return err
+		return nil, err
 	case <-ctx.Done():
 	}
 	select {
 	case err := <-done:
-		return err
+		return nil, err
 	case <-time.After(killWait):
-		return ctx.Err()
+		return gone, ctx.Err()
 	}
 }

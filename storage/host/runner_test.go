@@ -169,9 +169,12 @@ func TestExec_undead(t *testing.T) {
 	cancel()
 	select {
 	case err := <-done:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("Run = %v, want %v", err, context.Canceled)
+		var linger *host.LingerError
+		if !errors.Is(err, context.Canceled) || !errors.As(err, &linger) {
+			t.Fatalf("Run = %v, want %v of one that lingers", err, context.Canceled)
 		}
+		syscall.Kill(pid, syscall.SIGKILL)
+		<-linger.Gone
 	case <-time.After(10 * time.Second):
 		t.Error("Run waits for a program that does not die")
 	}

@@ -86,7 +86,7 @@ func New(run host.Runner, root host.Root, cfg Config) *Group {
 	if cfg.Open == nil {
 		cfg.Open = openNode
 	}
-	g := &Group{run: run, root: root, cfg: cfg, turn: make(chan struct{}, 1)}
+	g := &Group{run: &host.Few{Runner: run}, root: root, cfg: cfg, turn: make(chan struct{}, 1)}
 	g.open, g.flush = g.openVerified, g.flushDisks
 	return g
 }

@@ -62,7 +62,7 @@ var _ storage.Backend = (*Pool)(nil)
 
 // New answers the zvols of cfg. Nothing is run or checked yet.
 func New(run host.Runner, root host.Root, cfg Config) *Pool {
-	return &Pool{run: run, root: root, cfg: cfg, slots: make(chan struct{}, commands), nodes: newNodes(root, cfg.Ask)}
+	return &Pool{run: &host.Few{Runner: run}, root: root, cfg: cfg, slots: make(chan struct{}, commands), nodes: newNodes(root, cfg.Ask)}
 }
 
 // parent is the dataset that volumes are made in.
