@@ -63,7 +63,8 @@ func (t *Target) Export(ctx context.Context, e transport.Export, hold transport.
 // compared and only differences are written; leftovers of a crash are completed. Nothing
 // it does makes an unreachable volume reachable.
 //
-// With an ACL a host that is no longer listed loses its sessions too, as in Deny. A
+// With an ACL a host that is no longer listed loses its sessions too, as in Deny, and the
+// others, which reconnect, find the volume where it was: Link may be long in coming. A
 // subsystem on another device is transport.ErrPrecondition and stays untouched.
 func (t *Target) Prepare(ctx context.Context, e transport.Export, hold transport.Hold) error {
 	p, err := parse(e)
@@ -86,7 +87,11 @@ func (t *Target) prepare(ctx context.Context, p plan, hold transport.Hold) error
 	if err != nil {
 		return err
 	}
+	var ports []port // it comes out of
 	if s != nil && p.ACL && slices.ContainsFunc(s.hosts, func(h string) bool { return !slices.Contains(p.hosts, h) }) {
+		if ports, err = t.linkedPorts(p.nqn); err != nil {
+			return err
+		}
 		if err := t.takeDown(ctx, s, ""); err != nil {
 			return err
 		}
@@ -95,7 +100,10 @@ func (t *Target) prepare(ctx context.Context, p plan, hold transport.Hold) error
 	if s, err = t.configure(ctx, p, id, s); err != nil {
 		return err
 	}
-	return s.serve(ctx, p, hold)
+	if err := s.serve(ctx, p, hold); err != nil {
+		return err
+	}
+	return t.relink(ctx, s, ports)
 }
 
 // ours answers the plan's subsystem, nil if there is none; one of another device is

@@ -39,6 +39,15 @@ var rules = map[string]func(*rig){
 			r.t.Errorf("List: %v (-want +got):\n%s", err, diff)
 		}
 	},
+	"B-249 P-13 a host that stays finds the volume in its port before the link of all": func(r *rig) {
+		r.do(exporting(toBoth))
+		must(r.t, r.Prepare(r.t.Context(), export(nil), free))
+		got, err := r.List(r.t.Context())
+		want := []transport.Target{{ID: nqn, Ref: nqn, Portal: portal, Enabled: true, ACL: true, Initiators: []string{host1}}}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			r.t.Errorf("List: %v (-want +got):\n%s", err, diff)
+		}
+	},
 	"B-23 N-14 another device under the name is refused or left alone": func(r *rig) {
 		r.do(exporting())
 		r.k.Trace()
