@@ -41,6 +41,19 @@ func (s Storage) MakeZPool(ctx context.Context, pool, parent string) error {
 	return err
 }
 
+// ExportZPool takes the pool away, as its owner may; nothing may have its zvols open.
+func (s Storage) ExportZPool(ctx context.Context, pool string) error {
+	_, err := s.Guest.Exec(ctx, "zpool export "+pool)
+	return err
+}
+
+// ImportZPool brings a pool of MakeZPool back, unless it is there.
+func (s Storage) ImportZPool(ctx context.Context, pool string) error {
+	_, err := s.Guest.Exec(ctx, fmt.Sprintf(
+		"zpool list %[1]s >/dev/null 2>&1 || zpool import -o cachefile=none -d %[2]s %[1]s", pool, s.Guest.Disks[2]))
+	return err
+}
+
 // Zvols are the names of the zvols below a dataset.
 func (s Storage) Zvols(ctx context.Context, dataset string) ([]string, error) {
 	return lines(s.Guest.Exec(ctx, "zfs list -H -o name -t volume -r "+dataset))

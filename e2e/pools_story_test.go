@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -69,10 +68,14 @@ func life(t *testing.T, class string, look func(ctx context.Context, volume stri
 // the claim that waited is served.
 func TestZFS_poolExported(t *testing.T) {
 	ctx := begin(t)
-	onStorage(ctx, t, "zpool export "+pool)
+	if err := world.storage.ExportZPool(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
 	back := func() {
-		onStorage(context.WithoutCancel(ctx), t, fmt.Sprintf(
-			"zpool list %[1]s 2>/dev/null || zpool import -o cachefile=none -d %[2]s %[1]s", pool, world.storage.Guest.Disks[1]))
+		t.Helper()
+		if err := world.storage.ImportZPool(context.WithoutCancel(ctx), pool); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Cleanup(back)
 
