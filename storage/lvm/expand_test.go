@@ -72,7 +72,8 @@ func TestGroup_Expand_failures(t *testing.T) {
 
 // A tool that was killed between metadata and mapping: the retry loads the mapping.
 func TestGroup_Expand_oldMapping(t *testing.T) {
-	g := group(t, nil, lvs("vg0/pvc-1", plain("pvc-1", 2*extent)), vgs(0), ran("lvchange", "--refresh", "vg0/pvc-1"))
+	there := lvs("vg0/pvc-1", plain("pvc-1", 2*extent))
+	g := group(t, nil, there, vgs(0), ran("lvchange", "--refresh", "vg0/pvc-1"), there)
 	answers := []error{errOldMapping, nil}
 	g.open = func(_ report, flag int) (device, error) {
 		err := answers[0]
@@ -84,5 +85,38 @@ func TestGroup_Expand_oldMapping(t *testing.T) {
 	}
 	if got, err := g.Expand(t.Context(), "pvc-1", owner, 2*extent); err != nil || got != want {
 		t.Errorf("Expand = %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// A restore looks at volumes without their locks: one may be expanded between lvs and the
+// look at its device. That is no fault of the device.
+func TestGroup_Activate_expandedMeanwhile(t *testing.T) {
+	refresh := ran("lvchange", "--refresh", "vg0/pvc-1")
+	grown := lvs("vg0/pvc-1", plain("pvc-1", 3*extent))
+	calls := map[string]struct {
+		steps []hosttest.Step
+		do    func(g *Group) error
+	}{
+		"one": {[]hosttest.Step{lvs("vg0/pvc-1", plain("pvc-1", 2*extent)), refresh, grown}, func(g *Group) error {
+			_, err := g.Activate(t.Context(), "pvc-1", owner)
+			return err
+		}},
+		"many": {[]hosttest.Step{lvs("vg0", plain("pvc-1", 2*extent)), refresh, grown}, func(g *Group) error {
+			return g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner})["pvc-1"]
+		}},
+	}
+	for name, tt := range calls {
+		t.Run(name, func(t *testing.T) {
+			g := group(t, dirty(), tt.steps...)
+			g.open = func(lv report, _ int) (device, error) {
+				if lv.size != 3*extent {
+					return nil, errOldMapping
+				}
+				return dirty(), nil
+			}
+			if err := tt.do(g); err != nil {
+				t.Errorf("= %v", err)
+			}
+		})
 	}
 }

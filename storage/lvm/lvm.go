@@ -275,22 +275,34 @@ func (g *Group) activate(ctx context.Context, name string, owner storage.Owner) 
 }
 
 // settle proves an active LV's device and repairs what an LVM tool that was killed half
-// way, or another /dev than before, leaves behind.
+// way, or another /dev than before, leaves behind. An LV of another size than its mapping
+// may just have grown: who only looks for devices does not hold its lock.
 func (g *Group) settle(ctx context.Context, lv report) error {
-	var repair []string
 	err := g.verify(lv)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		repair = []string{"vgmknodes"}
+		_, err = g.lvm(ctx, "vgmknodes", g.target(lv.name))
 	case errors.Is(err, errOldMapping):
-		repair = []string{"lvchange", "--refresh"}
+		lv, err = g.refresh(ctx, lv)
 	default:
 		return err
 	}
-	if _, err := g.lvm(ctx, repair[0], append(repair[1:], g.target(lv.name))...); err != nil {
+	if err != nil {
 		return err
 	}
 	return g.verify(lv)
+}
+
+// refresh loads an LV's mapping again and answers the LV as it then is.
+func (g *Group) refresh(ctx context.Context, lv report) (report, error) {
+	if _, err := g.lvm(ctx, "lvchange", "--refresh", g.target(lv.name)); err != nil {
+		return report{}, err
+	}
+	now, err := g.find(ctx, lv.name)
+	if err == nil && now.dmUUID != lv.dmUUID {
+		err = fmt.Errorf("the name is now another LV's, %s, and was %s's", now.dmUUID, lv.dmUUID)
+	}
+	return now, err
 }
 
 // Delete implements storage.Backend. An LV that others go with stays (see alone). In a thin
