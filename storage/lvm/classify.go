@@ -31,6 +31,8 @@ var said = []struct {
 	{`WARNING: Thin pool `, ` has unexpected transaction id `, errDamaged}, // lvcreate then says that the pool is full
 	{`Thin pool `, ` transaction_id is `, errDamaged},
 	{`Cannot create new thin volume, free space in thin pool `, ` reached threshold`, storage.ErrNoSpace},
+	{`Cannot change VG `, ` while PVs are missing.`, storage.ErrPrecondition},
+	{`Refusing activation of partial LV `, ``, storage.ErrPrecondition},
 	{`Check of pool `, `Manual repair required!`, errDamaged},
 	{`Logical volume `, ` contains a filesystem in use.`, storage.ErrBusy},
 	{`Logical volume `, ` is used by another device.`, storage.ErrBusy},

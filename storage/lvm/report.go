@@ -62,9 +62,21 @@ func (r report) owner() storage.Owner {
 	return owner
 }
 
-// vgReport is a VG as vgs(8) shows it, in bytes.
+// vgReport is a VG as vgs(8) shows it, sizes in bytes.
 type vgReport struct {
 	size, free, extent int64
+	lost               int64 // disks that LVM misses
+}
+
+// lostDisks is nil, or says that the group misses some. LVM then changes nothing but to remove
+// LVs, and activates none that has extents there.
+func (g *Group) lostDisks(count int64) error {
+	if count == 0 {
+		return nil
+	}
+	vg := g.cfg.VolumeGroup
+	return fmt.Errorf("%w: volume group %s misses %d of its disks: what is on them cannot be used, and nothing be created or grown: vgs -o pv_name,pv_uuid,pv_missing %s shows which; bring them back, and where LVM still misses one: vgextend --restoremissing %s DISK",
+		storage.ErrPrecondition, vg, count, vg, vg)
 }
 
 // find answers one LV of the group. storage.ErrNotFound: LVM says the group, which is
@@ -99,7 +111,7 @@ func (g *Group) group(ctx context.Context) (vgReport, error) {
 		return vgReport{}, err
 	}
 	out, err := g.lvm(ctx, "vgs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"vg_name,vg_size,vg_free,vg_extent_size", g.cfg.VolumeGroup)
+		"vg_name,vg_size,vg_free,vg_extent_size,vg_missing_pv_count", g.cfg.VolumeGroup)
 	if err != nil {
 		return vgReport{}, err
 	}
@@ -180,7 +192,7 @@ func parseVG(data []byte, name string) (vgReport, error) {
 		return vgReport{}, fmt.Errorf("vgs answered %d groups for the one asked", len(list))
 	}
 	var vg vgReport
-	for field, to := range map[string]*int64{"vg_size": &vg.size, "vg_free": &vg.free, "vg_extent_size": &vg.extent} {
+	for field, to := range map[string]*int64{"vg_size": &vg.size, "vg_free": &vg.free, "vg_extent_size": &vg.extent, "vg_missing_pv_count": &vg.lost} {
 		if *to, err = bytesOf(list[0], field); err != nil {
 			return vgReport{}, err
 		}

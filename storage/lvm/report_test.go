@@ -60,7 +60,7 @@ func lvsOf(rows ...string) string {
 }
 
 func vgOf(size, free int64) string {
-	return fmt.Sprintf(`{ "report": [ { "vg": [ {"vg_name":"vg0", "vg_size":"%d", "vg_free":"%d", "vg_extent_size":"4194304"} ] } ] }`, size, free)
+	return fmt.Sprintf(`{ "report": [ { "vg": [ {"vg_name":"vg0", "vg_size":"%d", "vg_free":"%d", "vg_extent_size":"4194304", "vg_missing_pv_count":"0"} ] } ] }`, size, free)
 }
 
 func TestParseLVs(t *testing.T) {
@@ -137,10 +137,12 @@ func TestClassify(t *testing.T) {
 		"another thin pool": {"Thin pool tv-tp-tpool (254:2) transaction_id is 0, while expected 1.", errDamaged},
 		"thin_check":        {"Check of pool tv/tp failed (status:1). Manual repair required!", errDamaged},
 		"open":              {"File descriptor 7 (/dev/x) leaked on lvremove invocation.\n  Logical volume vg9/a in use.", storage.ErrBusy},
+		"a disk is missing": {"WARNING: VG vg9 is missing PV x (last written to /dev/sdb).\n  Cannot change VG vg9 while PVs are missing.\n  See vgreduce --removemissing and vgextend --restoremissing.\n  Cannot process volume group vg9", storage.ErrPrecondition},
+		"its disk, too":     {"WARNING: VG vg9 is missing PV x (last written to /dev/sdb).\n  Refusing activation of partial LV vg9/a.  Use '--activationmode partial' to override.", storage.ErrPrecondition},
 		"claimed":           {"Logical volume vg9/a is used by another device.", storage.ErrBusy},
 		"mounted":           {"Logical volume vg9/a contains a filesystem in use.", storage.ErrBusy},
 	}
-	kinds := []error{errNoGroup, storage.ErrNotFound, storage.ErrConflict, storage.ErrNoSpace, storage.ErrBusy, errDamaged}
+	kinds := []error{errNoGroup, storage.ErrNotFound, storage.ErrConflict, storage.ErrNoSpace, storage.ErrBusy, storage.ErrPrecondition, errDamaged}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			err := classify(&host.ExitError{Argv: []string{"lvs"}, Code: 5, Stderr: tt.stderr})

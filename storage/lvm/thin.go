@@ -39,6 +39,7 @@ type thinPool struct {
 	health         string // lv_health_status; empty is well
 	check          bool   // dm-thin set its needs_check flag
 	zeroes         bool   // new chunks are zeroed
+	lost           error  // disks of the group are missing
 }
 
 // available is B-227: size × (1 - data%).
@@ -51,6 +52,8 @@ func (p thinPool) available() int64 {
 // it, or nil. Its volumes promise more than there is: that alone is none (B-225).
 func (p thinPool) trouble() error {
 	switch {
+	case p.lost != nil: // the pool may be said to be damaged then, and must not be repaired
+		return p.lost
 	case p.data >= full || p.health == outOfData:
 		return fmt.Errorf("%w: thin pool %s is full, %s of its data is used: lvextend --size +SIZE %s, or delete volumes", storage.ErrNoSpace, p.target, p.data, p.target)
 	case p.metadata >= full:
@@ -98,54 +101,54 @@ func (g *Group) thinPool(ctx context.Context) (thinPool, error) {
 	}
 	target := g.target(g.cfg.ThinPool)
 	out, err := g.lvm(ctx, "lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size", target)
+		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size,vg_missing_pv_count", target)
 	if errors.Is(err, storage.ErrNotFound) { // no word about a volume
 		return thinPool{}, fmt.Errorf("%w %s: %s", errNoThinPool, target, err.Error())
 	}
 	if err != nil {
 		return thinPool{}, err
 	}
-	p, err := parseThinPool(out, g.cfg.ThinPool)
-	p.target = target
+	p, lost, err := parseThinPool(out, g.cfg.ThinPool)
+	p.target, p.lost = target, g.lostDisks(lost)
 	return p, err
 }
 
-func parseThinPool(data []byte, name string) (thinPool, error) {
+func parseThinPool(data []byte, name string) (p thinPool, lost int64, err error) {
 	list, err := rows(data, "lv")
 	if err != nil {
-		return thinPool{}, err
+		return thinPool{}, 0, err
 	}
 	if len(list) != 1 || list[0]["lv_name"] != name {
-		return thinPool{}, fmt.Errorf("lvs answered %d LVs for the thin pool asked", len(list))
+		return thinPool{}, 0, fmt.Errorf("lvs answered %d LVs for the thin pool asked", len(list))
 	}
 	row := list[0]
 	if row["lv_layout"] != "thin,pool" {
-		return thinPool{}, fmt.Errorf("%w: %s is %q", errNoThinPool, name, row["lv_layout"])
+		return thinPool{}, 0, fmt.Errorf("%w: %s is %q", errNoThinPool, name, row["lv_layout"])
 	}
-	p := thinPool{
+	p = thinPool{
 		active: row["lv_active"] == "active",
 		known:  row["data_percent"] != "",
 		health: row["lv_health_status"],
 		check:  row["lv_check_needed"] == "check needed",
 		zeroes: row["zero"] == "zero",
 	}
-	for field, to := range map[string]*int64{"lv_size": &p.size, "vg_extent_size": &p.extent} {
+	for field, to := range map[string]*int64{"lv_size": &p.size, "vg_extent_size": &p.extent, "vg_missing_pv_count": &lost} {
 		if *to, err = bytesOf(row, field); err != nil {
-			return thinPool{}, err
+			return thinPool{}, 0, err
 		}
 	}
 	if p.extent == 0 {
-		return thinPool{}, errors.New("vg_extent_size is 0")
+		return thinPool{}, 0, errors.New("vg_extent_size is 0")
 	}
 	if !p.known { // of a failed pool the kernel tells nothing else
-		return p, nil
+		return p, lost, nil
 	}
 	for field, to := range map[string]*percent{"data_percent": &p.data, "metadata_percent": &p.metadata} {
 		if *to, err = percentOf(row, field); err != nil {
-			return thinPool{}, err
+			return thinPool{}, 0, err
 		}
 	}
-	return p, nil
+	return p, lost, nil
 }
 
 func percentOf(row map[string]string, field string) (percent, error) {
@@ -198,7 +201,7 @@ const endless = 1 << 62
 func (g *Group) room(ctx context.Context, mode string) (room, error) {
 	if mode == Linear {
 		vg, err := g.group(ctx)
-		return room{extent: vg.extent, free: vg.free}, err
+		return room{extent: vg.extent, free: vg.free, trouble: g.lostDisks(vg.lost)}, err
 	}
 	p, err := g.thinPool(ctx)
 	if err == nil && !p.active {
@@ -222,8 +225,11 @@ func (r room) take(bytes int64) error {
 // before it is full, too.
 func (g *Group) Health(ctx context.Context) error {
 	if g.cfg.ThinPool == "" {
-		_, err := g.Pool(ctx)
-		return err
+		vg, err := g.group(ctx)
+		if err != nil {
+			return fmt.Errorf("volume group %s: %w", g.cfg.VolumeGroup, poolMissing(err))
+		}
+		return g.lostDisks(vg.lost)
 	}
 	p, err := g.seen(ctx)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 // poolRow is a thin pool of 100 extents.
 type poolRow struct {
 	active, data, metadata, health, check, zero string
+	lost                                        int // disks of the group
 }
 
 var (
@@ -23,13 +24,13 @@ var (
 func (r poolRow) with(change func(*poolRow)) poolRow { change(&r); return r }
 
 func (r poolRow) String() string {
-	return fmt.Sprintf(`{"lv_name":"tp0", "lv_size":"%d", "lv_layout":"thin,pool", "lv_active":"%s", "data_percent":"%s", "metadata_percent":"%s", "lv_health_status":"%s", "lv_check_needed":"%s", "zero":"%s", "vg_extent_size":"%d"}`,
-		100*extent, r.active, r.data, r.metadata, r.health, r.check, r.zero, extent)
+	return fmt.Sprintf(`{"lv_name":"tp0", "lv_size":"%d", "lv_layout":"thin,pool", "lv_active":"%s", "data_percent":"%s", "metadata_percent":"%s", "lv_health_status":"%s", "lv_check_needed":"%s", "zero":"%s", "vg_extent_size":"%d", "vg_missing_pv_count":"%d"}`,
+		100*extent, r.active, r.data, r.metadata, r.health, r.check, r.zero, extent, r.lost)
 }
 
 func poolLVs(row string) hosttest.Step {
 	return says(ran("lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size", "vg0/tp0"), lvsOf(row))
+		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size,vg_missing_pv_count", "vg0/tp0"), lvsOf(row))
 }
 
 func wake() hosttest.Step { return ran("lvchange", "--activate", "y", "vg0/tp0") }
@@ -95,6 +96,7 @@ func TestThinPool_trouble(t *testing.T) {
 		"read-only":            {func(r *poolRow) { r.health = "metadata_read_only" }, storage.ErrPrecondition, "is read-only: stop what uses its volumes"},
 		"H-53 needs a check":   {func(r *poolRow) { r.check = "check needed" }, storage.ErrPrecondition, "needs a check: "},
 		"failed":               {func(r *poolRow) { r.health, r.data, r.metadata = "failed", "", "" }, storage.ErrPrecondition, "is failed: "},
+		"a disk is missing":    {func(r *poolRow) { r.health, r.lost = "partial", 1 }, storage.ErrPrecondition, "vg0 misses 1 of its disks"},
 		"N-9 chunks not blank": {func(r *poolRow) { r.zero = "" }, storage.ErrPrecondition, "lvchange --zero y vg0/tp0"},
 	}
 	for name, tt := range tests {
@@ -246,5 +248,10 @@ func TestGroup_thinPressure(t *testing.T) {
 	}
 	if err := group(t, nil, vgs(extent)).Health(t.Context()); err != nil {
 		t.Errorf("Health without a thin pool = %v", err)
+	}
+	lost := vgs(extent)
+	lost.Stdout = strings.Replace(lost.Stdout, `"vg_missing_pv_count":"0"`, `"vg_missing_pv_count":"2"`, 1)
+	if err := group(t, nil, lost).Health(t.Context()); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "vg0 misses 2 of its disks") {
+		t.Errorf("Health of a group without two of its disks = %v, want it to say so", err)
 	}
 }

@@ -1,0 +1,56 @@
+package lvm_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host/hosttest"
+)
+
+// awayName is a device on the second spare disk, which a test takes away. It begins after the
+// disk's start, so that no PV is seen twice.
+const awayName = "pillar-away"
+
+// A group that misses a disk says so, and refuses what LVM would; volumes on the others are
+// used as before, and any can be deleted. When the disk is back all is well again.
+func TestGroup_lostDisk_kernel(t *testing.T) {
+	hosttest.Need(t, "dm_mod", "bin:lvm", "bin:dmsetup")
+	removeGroup() // of a test that was killed
+	table := fmt.Sprintf("0 131072 linear %s 2048", hosttest.Disk(t, 1))
+	tool(t, "dmsetup", "create", awayName, "--table", table)
+	t.Cleanup(func() { _, _ = distribution(unended(), "dmsetup", "remove", "--retry", awayName) })
+	tool(t, "vgcreate", "--yes", "--physicalextentsize", "4m", vg, hosttest.Disk(t, 0), "/dev/mapper/"+awayName)
+	t.Cleanup(removeGroup)
+	g := group()
+	if _, err := g.Create(t.Context(), spec("pvc-1", 2*extent)); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "lvcreate", "--yes", "--size", "8m", "--addtag", ownerTag, "--name", "pvc-2", vg, "/dev/mapper/"+awayName)
+	tool(t, "lvchange", "--activate", "n", vg+"/pvc-2")
+	tool(t, "dmsetup", "remove", "--retry", awayName)
+
+	const text = "misses 1 of its disks"
+	wantError(t, "Health", g.Health(t.Context()), storage.ErrPrecondition, text)
+	_, err := g.Create(t.Context(), spec("pvc-3", 2*extent))
+	wantError(t, "Create", err, storage.ErrPrecondition, text)
+	_, err = g.Expand(t.Context(), "pvc-1", owner, 4*extent)
+	wantError(t, "Expand", err, storage.ErrPrecondition, text)
+	_, err = g.Activate(t.Context(), "pvc-2", owner)
+	wantError(t, "Activate", err, storage.ErrPrecondition, "partial LV")
+	results := g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner, "pvc-2": owner})
+	if results["pvc-1"] != nil || results["pvc-2"] == nil {
+		t.Errorf("ActivateAll = %v, want pvc-2 alone to fail", results)
+	}
+	if err := g.Delete(t.Context(), "pvc-2", owner); err != nil {
+		t.Errorf("Delete = %v", err)
+	}
+
+	tool(t, "dmsetup", "create", awayName, "--table", table)
+	if err := g.Health(t.Context()); err != nil {
+		t.Errorf("Health with the disk back = %v", err)
+	}
+	if _, err := g.Create(t.Context(), spec("pvc-2", 2*extent)); err != nil {
+		t.Errorf("Create with the disk back = %v", err)
+	}
+}
