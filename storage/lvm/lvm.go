@@ -41,7 +41,12 @@ var errHangs = fmt.Errorf("no answer within %s", commandTimeout)
 //	backup      no copies of the metadata in a container's /etc; the archive only grows
 //	devices     PVs inside LVs (scan_lvs) and inside zvols belong to the guest that made
 //	            them (filter); nobody else's devices file or udev database decides
-const settings = `activation{udev_sync=0 udev_rules=0 monitoring=0} backup{backup=0 archive=0} ` +
+//	log, report the words and values that this package knows
+//
+// activation_mode keeps an LV from being activated without the disks it has lost: it would
+// read as missing_stripe_filler says, which may be zeroes.
+const settings = `activation{udev_sync=0 udev_rules=0 monitoring=0 activation_mode="degraded"} backup{backup=0 archive=0} ` +
+	`log{prefix="  " command_names=0 silent=0 report_command_log=0} report{binary_values_as_numeric=0 list_item_separator=","} ` +
 	`devices{scan_lvs=0 use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" ` +
 	`filter=["r|^/dev/zd|","r|^/dev/zvol/|","a|.*|"]}`
 
