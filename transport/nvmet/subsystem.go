@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,8 +30,23 @@ type subsystem struct {
 
 func (s *subsystem) ns() configfs.Dir { return s.dir.Sub("namespaces", "1") }
 
+// looked repeats a look at an object that another call may be taking down: namespace and
+// subsystem go one after the other, and the last look finds that it is gone.
+func looked[T any](look func() (T, error)) (found T, err error) {
+	for range 3 {
+		if found, err = look(); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return found, err
+}
+
 // subsystem reads the subsystem nqn, or answers nil if the kernel has none of that name.
 func (t *Target) subsystem(nqn string) (*subsystem, error) {
+	return looked(func() (*subsystem, error) { return t.readSubsystem(nqn) })
+}
+
+func (t *Target) readSubsystem(nqn string) (*subsystem, error) {
 	s := &subsystem{dir: t.subsystemDir(nqn), number: t.number}
 	if ok, err := s.dir.Exists(); !ok || err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func (t *Target) Users(ctx context.Context, major, minor uint32) ([]string, erro
 		return nil, err
 	}
 	for _, nqn := range nqns {
-		uses, err := t.uses(subsystems.Sub(nqn, "namespaces"), unix.Mkdev(major, minor))
+		uses, err := looked(func() (bool, error) { return t.uses(subsystems.Sub(nqn), unix.Mkdev(major, minor)) })
 		if err != nil {
 			return nil, fmt.Errorf("devices of subsystem %s: %w", nqn, err)
 		}
@@ -36,7 +36,11 @@ func (t *Target) Users(ctx context.Context, major, minor uint32) ([]string, erro
 	return users, ctx.Err()
 }
 
-func (t *Target) uses(namespaces configfs.Dir, rdev uint64) (bool, error) {
+func (t *Target) uses(subsystem configfs.Dir, rdev uint64) (bool, error) {
+	if ok, err := subsystem.Exists(); !ok || err != nil {
+		return false, err
+	}
+	namespaces := subsystem.Sub("namespaces")
 	ids, err := namespaces.List()
 	if err != nil {
 		return false, err
