@@ -77,7 +77,7 @@ func (s *story) claim(ctx context.Context) error {
 // where shows the same bytes at each layer.
 func (s *story) where(ctx context.Context) error {
 	s.tell.step("Where the bytes are: logical volume, NVMe target, worker")
-	s.tell.say("A finished volume has no tag. The number below ports/ is configfs's name of the port, which listens on 4420.")
+	s.tell.say("The tag pillar-volume says whose record the volume belongs to. The number below ports/ is configfs's name of the port, which listens on 4420.")
 	looks := []struct{ machine, script string }{
 		{"storage-1", "DM_DISABLE_UDEV=1 lvs -o lv_name,lv_size,lv_tags " + volume},
 		{"storage-1", "cd /sys/kernel/config/nvmet && find subsystems ports -path '*device_path' -o -path '*device_uuid' -o -path '*/enable' -o -type l | sort | " +

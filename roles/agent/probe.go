@@ -124,9 +124,9 @@ func (p *pool) fix(err error) string {
 	case lvm.NoThinPool(err):
 		return fmt.Sprintf("lvcreate --type thin-pool --size SIZE --name %s %s, or correct thinPool: lvs %s shows what there is", p.thinPool, p.name, p.name)
 	case errors.Is(err, storage.ErrNotFound) && zvols:
-		return fmt.Sprintf("zpool import %s, or create it, or correct pool: zpool list shows what there is", p.name)
+		return fmt.Sprintf("zpool import %s, or correct pool: zpool list shows what there is; zpool create only for a new one", p.name)
 	case errors.Is(err, storage.ErrNotFound):
-		return fmt.Sprintf("vgcreate %s DEVICE, or correct volumeGroup: vgs shows what there is", p.name)
+		return fmt.Sprintf("correct volumeGroup, or vgrename: vgs shows what there is; are the disks of %[1]s there? Only for a new one: vgcreate %[1]s DEVICE", p.name)
 	}
 	return ""
 }

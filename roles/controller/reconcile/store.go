@@ -140,7 +140,7 @@ func observe(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status)
 	token := string(settings.BackendType(store.Spec.Backend))
 	if offered := agent.Status.Capabilities.Backends; !slices.Contains(offered, token) {
 		s.no(v1alpha1.BackendSupported, v1alpha1.ReasonBackendNotSupported, fmt.Sprintf(
-			"PillarAgent %q does not offer %s but %s; install its tools on the storage node%s", agent.Name, token, orNone(offered), agentSays(agent)))
+			"PillarAgent %q does not offer %s but %s; is it among the agent's backends, and its kernel module loaded?%s", agent.Name, token, orNone(offered), agentSays(agent)))
 		return
 	}
 	s.yes(v1alpha1.BackendSupported, v1alpha1.ReasonBackendSupported, fmt.Sprintf("PillarAgent %q offers %s", agent.Name, token))
@@ -157,7 +157,7 @@ func discover(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status
 			names = append(names, poolName(p))
 		}
 		s.no(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolNotFound, fmt.Sprintf(
-			"PillarAgent %q has no %s but %s; create the pool and list it in the agent's backends%s", agent.Name, want, orNone(names), agentSays(agent)))
+			"PillarAgent %q has no %s but %s; has it another name now, is it exported, or a disk away? A new one: create it and list it in the agent's backends%s", agent.Name, want, orNone(names), agentSays(agent)))
 		return
 	}
 	if mismatch := layoutMismatch(store.Spec.Backend, pool); mismatch != "" {

@@ -52,7 +52,7 @@ func TestObserve(t *testing.T) {
 		"directory": {v1alpha1.Backend{Directory: &v1alpha1.DirectoryBackend{LogicalPool: "tank", HostRoot: "/srv"}}, nil,
 			"True/AgentReady", "True/PoolDiscovered", "True/BackendSupported", "True/AllConditionsMet", ""},
 		"no such pool": {lv("vg9", ""), nil, "True/AgentReady", "False/PoolNotFound", "True/BackendSupported", "False/ConditionsNotMet",
-			"has no lvm pool vg9 but zfs zvol pool tank, zfs dataset pool tank, lvm pool vg0, directory pool tank; create the pool and list it in the agent's backends"},
+			"has no lvm pool vg9 but zfs zvol pool tank, zfs dataset pool tank, lvm pool vg0, directory pool tank; has it another name now, is it exported, or a disk away? A new one: create it and list it in the agent's backends"},
 		"only datasets": {zvol, func(a *v1alpha1.PillarAgent) { a.Status.DiscoveredPools = a.Status.DiscoveredPools[1:2] },
 			"True/AgentReady", "False/PoolNotFound", "True/BackendSupported", "False/ConditionsNotMet", "has no zfs zvol pool tank but zfs dataset pool tank"},
 		"other thin pool": {lv("vg0", ""), nil, "True/AgentReady", "False/BackendLayoutMismatch", "True/BackendSupported", "False/ConditionsNotMet",
@@ -62,7 +62,7 @@ func TestObserve(t *testing.T) {
 		"other host root": {v1alpha1.Backend{Directory: &v1alpha1.DirectoryBackend{LogicalPool: "tank", HostRoot: "/mnt"}}, nil,
 			"True/AgentReady", "False/BackendLayoutMismatch", "True/BackendSupported", "False/ConditionsNotMet", `directory.hostRoot is "/mnt"`},
 		"backend not offered": {lv("vg0", "tp0"), func(a *v1alpha1.PillarAgent) { a.Status.Capabilities.Backends = []string{"zfs-zvol"} },
-			"True/AgentReady", "True/PoolDiscovered", "False/BackendNotSupported", "False/ConditionsNotMet", "does not offer lvm-lv but zfs-zvol; install"},
+			"True/AgentReady", "True/PoolDiscovered", "False/BackendNotSupported", "False/ConditionsNotMet", "does not offer lvm-lv but zfs-zvol; is it among"},
 		"agent not Ready": {zvol, func(a *v1alpha1.PillarAgent) {
 			a.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "HealthCheckFailed", Message: "AgentConnected: refused"}}
 		}, "False/TargetNotReady", "Unknown/WaitingForAgentData", "Unknown/WaitingForAgentData", "False/ConditionsNotMet", `PillarAgent "storage-1" is not Ready: AgentConnected: refused`},
