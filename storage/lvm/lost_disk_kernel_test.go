@@ -23,12 +23,16 @@ func TestGroup_lostDisk_kernel(t *testing.T) {
 	tool(t, "vgcreate", "--yes", "--physicalextentsize", "4m", vg, hosttest.Disk(t, 0), "/dev/mapper/"+awayName)
 	t.Cleanup(removeGroup)
 	g := group()
+	tool(t, "pvchange", "--allocatable", "n", "/dev/mapper/"+awayName) // LVM may choose either disk
 	if _, err := g.Create(t.Context(), spec("pvc-1", 2*extent)); err != nil {
 		t.Fatal(err)
 	}
+	tool(t, "pvchange", "--allocatable", "y", "/dev/mapper/"+awayName)
 	tool(t, "lvcreate", "--yes", "--size", "8m", "--addtag", ownerTag, "--name", "pvc-2", vg, "/dev/mapper/"+awayName)
 	tool(t, "lvchange", "--activate", "n", vg+"/pvc-2")
-	tool(t, "dmsetup", "remove", "--retry", awayName)
+	if _, err := distribution(t.Context(), "dmsetup", "remove", "--retry", awayName); err != nil {
+		t.Fatalf("%v\n%s", err, tool(t, "dmsetup", "ls", "--tree"))
+	}
 
 	const text = "misses 1 of its disks"
 	wantError(t, "Health", g.Health(t.Context()), storage.ErrPrecondition, text)
