@@ -30,7 +30,8 @@ type Runner interface {
 // ErrNoProgram is a program that is not installed.
 var ErrNoProgram = errors.New("no such program")
 
-// ExitError is a program that ran and failed.
+// ExitError is a program that ran and failed. Its text names the program and says what the
+// program said; all the arguments would hide that, and are for a log.
 type ExitError struct {
 	Argv   []string
 	Code   int    // exit status, or -1 when a signal ended it
@@ -42,7 +43,16 @@ func (e *ExitError) Error() string {
 	if msg == "" {
 		msg = "no message"
 	}
-	return fmt.Sprintf("%s: exit status %d: %s", strings.Join(e.Argv, " "), e.Code, msg)
+	return fmt.Sprintf("%s: exit status %d: %s", e.command(), e.Code, msg)
+}
+
+// command is the program, and the word after it unless that is an option: "zfs list", "lvs".
+func (e *ExitError) command() string {
+	words := e.Argv[:min(len(e.Argv), 2)]
+	if len(words) == 2 && strings.HasPrefix(words[1], "-") {
+		words = words[:1]
+	}
+	return strings.Join(words, " ")
 }
 
 // Exec runs real programs. Env is added to a fixed LC_ALL=C and the inherited PATH.

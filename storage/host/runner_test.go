@@ -120,6 +120,26 @@ func TestExec_failures(t *testing.T) {
 	}
 }
 
+// The text is read in conditions and claims: what the program said, not how it was asked.
+func TestExitError_Error(t *testing.T) {
+	tests := map[string]struct {
+		argv []string
+		want string
+	}{
+		"options":           {[]string{"lvs", "--config", "global{lvdbusd=0}", "--units", "b", "vg0"}, `lvs: exit status 5: Volume group "vg0" not found`},
+		"a word of its own": {[]string{"zfs", "list", "-Hp", "tank/k8s"}, `zfs list: exit status 5: Volume group "vg0" not found`},
+		"alone":             {[]string{"lvs"}, `lvs: exit status 5: Volume group "vg0" not found`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := &host.ExitError{Argv: tt.argv, Code: 5, Stderr: `Volume group "vg0" not found`}
+			if got := err.Error(); got != tt.want {
+				t.Errorf("Error = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // H-26: a program that hangs is killed with its children when the deadline passes.
 func TestExec_deadline(t *testing.T) {
 	hosttest.NoLeaks(t)
