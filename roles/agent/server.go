@@ -63,17 +63,14 @@ func (s *server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	ctx, c := withCall(ctx)
 	resp, err := s.entered(ctx, req, info.FullMethod, handler)
 	decision, changed := c.noted()
-	line := telemetry.RPC{
+	telemetry.RPC{
 		Method:   info.FullMethod,
 		Code:     agentrpc.CodeOf(err).String(),
+		Err:      err,
 		Duration: time.Since(start),
 		Changed:  changed,
 		Fields:   append(decisionField(decision), fieldsOf(req)...),
-	}
-	if err != nil {
-		line.Error = err.Error()
-	}
-	line.Log(s.log)
+	}.Log(s.log)
 	return resp, agentrpc.Status(err)
 }
 

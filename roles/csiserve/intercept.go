@@ -42,17 +42,14 @@ func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	start := time.Now()
 	unchanged := new(atomic.Bool)
 	resp, err := s.locked(context.WithValue(ctx, unchangedKey{}, unchanged), req, info.FullMethod, handler)
-	call := telemetry.RPC{
+	telemetry.RPC{
 		Method:   info.FullMethod,
 		Code:     CodeOf(err).String(),
+		Err:      err,
 		Duration: time.Since(start),
 		Changed:  changing[info.FullMethod] && !unchanged.Load(),
 		Fields:   fieldsOf(req),
-	}
-	if err != nil {
-		call.Error = err.Error()
-	}
-	call.Log(s.log)
+	}.Log(s.log)
 	return resp, toStatus(err)
 }
 

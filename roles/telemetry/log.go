@@ -4,11 +4,15 @@
 package telemetry
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/pillar-csi/pillar/storage/host"
 )
 
 // Version is the release this binary was built from, set by the linker
@@ -48,7 +52,7 @@ func NewLogger(level string) (*zap.Logger, error) {
 type RPC struct {
 	Method   string // full method, "/csi.v1.Node/NodeStageVolume"
 	Code     string // gRPC code name, "OK", "FailedPrecondition"
-	Error    string // status message; empty when Code is OK
+	Err      error  // its text is the status message; nil when Code is OK
 	Duration time.Duration
 	Changed  bool        // it succeeded and changed something
 	Fields   []zap.Field // which volume, which decision
@@ -63,13 +67,24 @@ func (r RPC) Log(log *zap.Logger) {
 		zap.Float64("duration_seconds", r.Duration.Seconds()),
 	}, r.Fields...)
 	switch {
-	case r.Code != "OK":
-		log.Log(failureLevel(r.Code), "rpc failed", append(fields, zap.String("error", r.Error))...)
+	case r.Err != nil:
+		log.Log(failureLevel(r.Code), "rpc failed", append(fields, Failure(r.Err)...)...)
 	case r.Changed:
 		log.Info("rpc done", fields...)
 	default:
 		log.Debug("rpc done", fields...)
 	}
+}
+
+// Failure is the error, and how the program was called that failed: the text of the error,
+// which callers and conditions show, names it only.
+func Failure(err error) []zap.Field {
+	fields := []zap.Field{zap.String("error", err.Error())}
+	var exit *host.ExitError
+	if errors.As(err, &exit) {
+		fields = append(fields, zap.String("command", strings.Join(exit.Argv, " ")))
+	}
+	return fields
 }
 
 // failureLevel tells failures of ours from answers a caller has to act on.

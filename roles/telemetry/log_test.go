@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +10,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/pillar-csi/pillar/storage/host"
 )
 
 func TestRPC_Log(t *testing.T) {
@@ -22,16 +26,24 @@ func TestRPC_Log(t *testing.T) {
 		want []line
 	}{
 		"failure of ours is an error": {
-			rpc: RPC{Method: "/m", Code: "Internal", Error: "mount /a: EIO", Duration: time.Second, Fields: volume},
+			rpc: RPC{Method: "/m", Code: "Internal", Err: errors.New("mount /a: EIO"), Duration: time.Second, Fields: volume},
 			want: []line{{"error", "rpc failed", map[string]any{
 				"grpc.method": "/m", "grpc.code": "Internal", "duration_seconds": 1.0,
 				"pillar_csi.volume.id": "a/b/c/d", "error": "mount /a: EIO",
 			}}},
 		},
 		"refusal is a warning": {
-			rpc: RPC{Method: "/m", Code: "FailedPrecondition", Error: "no"},
+			rpc: RPC{Method: "/m", Code: "FailedPrecondition", Err: errors.New("no")},
 			want: []line{{"warn", "rpc failed", map[string]any{
 				"grpc.method": "/m", "grpc.code": "FailedPrecondition", "duration_seconds": 0.0, "error": "no",
+			}}},
+		},
+		"a program is told as it was called": {
+			rpc: RPC{Method: "/m", Code: "Internal", Err: fmt.Errorf("create LV a: %w", &host.ExitError{
+				Argv: []string{"lvcreate", "--config", "backup{backup=0}", "vg0"}, Code: 5, Stderr: "no such device"})},
+			want: []line{{"error", "rpc failed", map[string]any{
+				"grpc.method": "/m", "grpc.code": "Internal", "duration_seconds": 0.0,
+				"error": "create LV a: lvcreate: exit status 5: no such device", "command": "lvcreate --config backup{backup=0} vg0",
 			}}},
 		},
 		"change is told": {
