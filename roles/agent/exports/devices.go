@@ -74,10 +74,10 @@ func (g *Gate) look(ctx context.Context, key poolKey, owners map[string]storage.
 	case found := <-done:
 		return found, nil
 	case <-time.After(limit + lookGrace):
-		g.setHung(key, true)
+		g.addHung(key, 1)
 		go func() {
 			<-done
-			g.setHung(key, false)
+			g.addHung(key, -1)
 		}()
 		return nil, fmt.Errorf("pool %s hangs: no answer about its devices: %w", key.name, context.DeadlineExceeded)
 	}
@@ -86,11 +86,12 @@ func (g *Gate) look(ctx context.Context, key poolKey, owners map[string]storage.
 func (g *Gate) hangs(key poolKey) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.hung[key]
+	return g.hung[key] > 0
 }
 
-func (g *Gate) setHung(key poolKey, hung bool) {
+// addHung counts: requests look at a pool beside each other, and one of them may end first.
+func (g *Gate) addHung(key poolKey, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.hung[key] = hung
+	g.hung[key] += n
 }

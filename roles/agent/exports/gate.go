@@ -90,13 +90,13 @@ type Gate struct {
 
 	mu    sync.Mutex
 	open  bool
-	first time.Time        // first complete request; zero: none yet
-	hung  map[poolKey]bool // pools in which a look for devices was given up, and has not ended
+	first time.Time       // first complete request; zero: none yet
+	hung  map[poolKey]int // how many looks for a pool's devices were given up and have not ended
 }
 
 // NewGate answers a closed gate.
 func NewGate(fence Fence, volumes Volumes, targets map[transport.Kind]Target, hold transport.Hold, now func() time.Time) *Gate {
-	return &Gate{fence: fence, volumes: volumes, targets: targets, hold: hold, now: now, hung: map[poolKey]bool{}}
+	return &Gate{fence: fence, volumes: volumes, targets: targets, hold: hold, now: now, hung: map[poolKey]int{}}
 }
 
 // Check is nil when the gate is open, else ErrUnavailable.

@@ -71,6 +71,39 @@ func TestGate_RestoreBesideAHangingPool(t *testing.T) {
 	})
 }
 
+// A pool is asked again only when every look at it has ended, not the first of two.
+func TestGate_TwoLooksHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.restore()
+		hangs := func() bool {
+			results, err := n.gate.Resync(t.Context(), many("dead", 2))
+			if err != nil {
+				t.Errorf("Resync = %v", err)
+			}
+			return len(results) == 2 && results[0].Err != nil
+		}
+		first, second := make(chan struct{}), make(chan struct{})
+		for _, let := range []chan struct{}{first, second} {
+			n.stuck = map[string]chan struct{}{"dead": let}
+			go hangs()
+			synctest.Wait() // it asks for the devices
+		}
+		n.stuck = nil
+		time.Sleep(time.Minute)
+		for _, step := range []struct {
+			ends chan struct{}
+			want bool
+		}{{first, true}, {second, false}} {
+			close(step.ends)
+			synctest.Wait()
+			if got := hangs(); got != step.want {
+				t.Errorf("the pool hangs: %v, want %v", got, step.want)
+			}
+		}
+	})
+}
+
 // One volume that hangs does not make its pool hang.
 func TestGate_RestoreBesideAHangingDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
