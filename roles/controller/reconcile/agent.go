@@ -1,11 +1,13 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -301,7 +303,7 @@ func nodeAddress(ref *v1alpha1.NodeRef, addresses []corev1.NodeAddress) (string,
 		want += " inside " + ref.AddressSelector
 		change += " or spec.nodeRef.addressSelector"
 	}
-	return "", fmt.Errorf("node %q has no %s (it has %s); change %s", ref.Name, want, orNone(others), change)
+	return "", fmt.Errorf("node %q has no %s (it has %s); change %s", ref.Name, want, cmp.Or(strings.Join(others, ", "), "none"), change)
 }
 
 func selected(cidr, address string) (bool, error) {

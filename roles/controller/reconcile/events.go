@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,13 +30,15 @@ func (k kube) tell(obj client.Object, kind, reason, action, note string) {
 
 // changes are the conditions that are worth an event: those with a new status or reason.
 // Unknown follows from another condition, and so does a Ready that turned False for the
-// same cause; the cause alone is told.
+// same cause; the cause alone is told, once however many conditions it turned.
 func (s status) changes() []metav1.Condition {
 	var changed []metav1.Condition
 	failed := false
 	for _, c := range *s.conditions {
 		old := meta.FindStatusCondition(s.before, c.Type)
-		if c.Status == metav1.ConditionUnknown || old != nil && old.Status == c.Status && old.Reason == c.Reason {
+		same := func(o metav1.Condition) bool { return o.Status == c.Status && o.Reason == c.Reason }
+		if c.Status == metav1.ConditionUnknown || old != nil && same(*old) ||
+			slices.ContainsFunc(changed, func(o metav1.Condition) bool { return same(o) && o.Message == c.Message }) {
 			continue
 		}
 		changed = append(changed, c)

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -86,20 +87,42 @@ func (r *Agents) unreached(pa *v1alpha1.PillarAgent, why string) string {
 	return fmt.Sprintf("%s; see whether %s and a firewall lets TCP %s through", why, where, pa.Status.ResolvedAddress)
 }
 
+// between parts the troubles in the message of AgentConnected. None of them holds it itself,
+// so that a store finds its own (agentSays).
+const between = " | "
+
 // degraded names the subsystems that do not work, or is empty.
 func degraded(h agentrpc.Health) string {
 	var parts []string
 	for _, sub := range h.Subsystems {
-		if sub.Healthy {
-			continue
+		if !sub.Healthy {
+			parts = append(parts, strings.ReplaceAll(subsystem(sub.Name, sub.Pool)+sub.Message, between, " "))
 		}
-		name := sub.Name
-		if sub.Pool != "" {
-			name += " " + sub.Pool
-		}
-		parts = append(parts, name+": "+sub.Message)
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(parts, between)
+}
+
+// subsystem is how the trouble of one begins: "zfs: " or "pool tank: ".
+func subsystem(name, pool string) string {
+	return strings.TrimSpace(name+" "+pool) + ": "
+}
+
+// agentSays is what an agent that works in part says about the first of the subsystems that
+// it complains about.
+func agentSays(agent *v1alpha1.PillarAgent, subsystems ...string) string {
+	c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.AgentConnected)
+	if c == nil || c.Reason != v1alpha1.ReasonAgentDegraded {
+		return ""
+	}
+	parts := strings.Split(c.Message, between)
+	for _, begin := range subsystems {
+		for _, part := range parts {
+			if strings.HasPrefix(part, begin) {
+				return "; the agent says: " + part
+			}
+		}
+	}
+	return ""
 }
 
 // offer copies what the agent can serve now.

@@ -34,7 +34,7 @@ func (r *Agents) moved(ctx context.Context, pa *v1alpha1.PillarAgent, s status) 
 	note := fmt.Sprintf("hosts dial other addresses than %s for volumes made before: %s; keep these on the machine, or have spec.nodeRef.addressSelector pick the one they know",
 		agents.Host(pa.Status.ResolvedAddress), left)
 	c := meta.FindStatusCondition(*s.conditions, v1alpha1.AgentConnected)
-	s.set(c.Type, c.Status, c.Reason, c.Message+"; "+note)
+	s.set(c.Type, c.Status, c.Reason, c.Message+between+note)
 	if was := s.old.(*v1alpha1.PillarAgent).Status.ResolvedAddress; was != pa.Status.ResolvedAddress {
 		r.tell(pa, corev1.EventTypeWarning, eventMoved, "Resolve", note)
 	}

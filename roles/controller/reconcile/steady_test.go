@@ -110,13 +110,14 @@ func TestStatus_changes(t *testing.T) {
 		before, now []set
 		want        []string
 	}{
-		"nothing":         {[]set{{"Ready", "True", "AllConditionsMet"}}, []set{{"Ready", "True", "AllConditionsMet"}}, nil},
-		"comes up":        {nil, []set{{"AgentReady", "True", "AgentReady"}, {"Ready", "True", "AllConditionsMet"}}, []string{"AgentReady", "AllConditionsMet"}},
-		"cause alone":     {nil, []set{{"AgentConnected", "False", "HealthCheckFailed"}, {"ExportsReady", "Unknown", "AgentNotConnected"}, {"Ready", "False", "HealthCheckFailed"}}, []string{"HealthCheckFailed"}},
-		"Ready alone":     {[]set{{"Ready", "True", "AllConditionsMet"}}, []set{{"Ready", "False", "ConditionsNotMet"}}, []string{"ConditionsNotMet"}},
-		"deletion":        {nil, []set{{"AgentConnected", "False", "HealthCheckFailed"}, {"Ready", "False", "DeletionBlocked"}}, []string{"HealthCheckFailed", "DeletionBlocked"}},
-		"another reason":  {[]set{{"AgentConnected", "True", "Dialed"}}, []set{{"AgentConnected", "True", "AgentDegraded"}}, []string{"AgentDegraded"}},
-		"external is not": {nil, []set{{"NodeExists", "Unknown", "ExternalMode"}}, nil},
+		"nothing":            {[]set{{"Ready", "True", "AllConditionsMet"}}, []set{{"Ready", "True", "AllConditionsMet"}}, nil},
+		"comes up":           {nil, []set{{"AgentReady", "True", "AgentReady"}, {"Ready", "True", "AllConditionsMet"}}, []string{"AgentReady", "AllConditionsMet"}},
+		"cause alone":        {nil, []set{{"AgentConnected", "False", "HealthCheckFailed"}, {"ExportsReady", "Unknown", "AgentNotConnected"}, {"Ready", "False", "HealthCheckFailed"}}, []string{"HealthCheckFailed"}},
+		"three by one cause": {nil, []set{{"AgentReady", "False", "TargetNotFound"}, {"PoolDiscovered", "False", "TargetNotFound"}, {"Ready", "False", "TargetNotFound"}}, []string{"TargetNotFound"}},
+		"Ready alone":        {[]set{{"Ready", "True", "AllConditionsMet"}}, []set{{"Ready", "False", "ConditionsNotMet"}}, []string{"ConditionsNotMet"}},
+		"deletion":           {nil, []set{{"AgentConnected", "False", "HealthCheckFailed"}, {"Ready", "False", "DeletionBlocked"}}, []string{"HealthCheckFailed", "DeletionBlocked"}},
+		"another reason":     {[]set{{"AgentConnected", "True", "Dialed"}}, []set{{"AgentConnected", "True", "AgentDegraded"}}, []string{"AgentDegraded"}},
+		"external is not":    {nil, []set{{"NodeExists", "Unknown", "ExternalMode"}}, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

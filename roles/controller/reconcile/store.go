@@ -105,16 +105,7 @@ func noNFS(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent) string {
 	if settings.BackendType(store.Spec.Backend) != storage.ZFSDataset || slices.Contains(agent.Status.Capabilities.Protocols, nfs) {
 		return ""
 	}
-	return fmt.Sprintf("PillarAgent %q does not offer nfs, which zfs-dataset volumes need%s", agent.Name, agentSays(agent))
-}
-
-// agentSays is what an agent that works in part complains about.
-func agentSays(agent *v1alpha1.PillarAgent) string {
-	c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.AgentConnected)
-	if c == nil || c.Reason != v1alpha1.ReasonAgentDegraded {
-		return ""
-	}
-	return "; the agent says: " + c.Message
+	return fmt.Sprintf("PillarAgent %q does not offer nfs, which zfs-dataset volumes need%s", agent.Name, agentSays(agent, subsystem(nfs, "")))
 }
 
 // orphaned is a store whose agent object does not exist.
@@ -140,7 +131,7 @@ func observe(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status)
 	token := string(settings.BackendType(store.Spec.Backend))
 	if offered := agent.Status.Capabilities.Backends; !slices.Contains(offered, token) {
 		s.no(v1alpha1.BackendSupported, v1alpha1.ReasonBackendNotSupported, fmt.Sprintf(
-			"PillarAgent %q does not offer %s but %s; is it among the agent's backends, and its kernel module loaded?%s", agent.Name, token, orNone(offered), agentSays(agent)))
+			"PillarAgent %q does not offer %s%s; it offers what it finds pools of, see PoolDiscovered", agent.Name, token, but(offered)))
 		return
 	}
 	s.yes(v1alpha1.BackendSupported, v1alpha1.ReasonBackendSupported, fmt.Sprintf("PillarAgent %q offers %s", agent.Name, token))
@@ -148,7 +139,9 @@ func observe(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status)
 
 // discover looks for the pool among those of the agent.
 func discover(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status) {
+	const lost = "; has it another name now, is it exported, or a disk away? A new one: create it and list it in the agent's backends"
 	pool := poolOf(store.Spec.Backend, agent.Status.DiscoveredPools)
+	says := poolTrouble(store.Spec.Backend, agent)
 	store.Status.Capacity = capacity(pool)
 	if pool == nil {
 		want := poolName(poolWanted(store.Spec.Backend))
@@ -157,14 +150,21 @@ func discover(store *v1alpha1.PillarStore, agent *v1alpha1.PillarAgent, s status
 			names = append(names, poolName(p))
 		}
 		s.no(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolNotFound, fmt.Sprintf(
-			"PillarAgent %q has no %s but %s; has it another name now, is it exported, or a disk away? A new one: create it and list it in the agent's backends%s", agent.Name, want, orNone(names), agentSays(agent)))
+			"PillarAgent %q has no %s%s%s", agent.Name, want, but(names), cmp.Or(says, lost)))
 		return
 	}
 	if mismatch := layoutMismatch(store.Spec.Backend, pool); mismatch != "" {
 		s.no(v1alpha1.PoolDiscovered, v1alpha1.ReasonBackendLayoutMismatch, mismatch)
 		return
 	}
-	s.yes(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolDiscovered, fmt.Sprintf("PillarAgent %q has %s", agent.Name, poolName(*pool)))
+	s.yes(v1alpha1.PoolDiscovered, v1alpha1.ReasonPoolDiscovered, fmt.Sprintf("PillarAgent %q has %s%s", agent.Name, poolName(*pool), says))
+}
+
+// poolTrouble is what the agent says about the store's pool, and no other: that its kernel
+// module is missing, or else what is wrong with the pool.
+func poolTrouble(b v1alpha1.Backend, agent *v1alpha1.PillarAgent) string {
+	pool := poolWanted(b)
+	return agentSays(agent, subsystem(pool.Type, ""), subsystem("pool", pool.Name))
 }
 
 // poolWanted is the pool a store stands for, as an agent would report it. A ZFS pool may be
@@ -222,9 +222,10 @@ func capacity(pool *v1alpha1.DiscoveredPool) *v1alpha1.StoreCapacity {
 	return &v1alpha1.StoreCapacity{Total: pool.Total, Available: pool.Available, Used: used}
 }
 
-func orNone(names []string) string {
+// but names what there is instead of what is missing.
+func but(names []string) string {
 	if len(names) == 0 {
-		return "none"
+		return ", nor any other"
 	}
-	return strings.Join(names, ", ")
+	return " but " + strings.Join(names, ", ")
 }
