@@ -30,6 +30,11 @@ type agent struct {
 	tok  fencing.Token
 	item transport.Export
 	left time.Duration // until the last reconcile's deadline
+	info *agentpb.ExportInfo
+}
+
+func (a *agent) ExportVolume(context.Context, *agentpb.ExportVolumeRequest) (*agentpb.ExportVolumeResponse, error) {
+	return &agentpb.ExportVolumeResponse{Export: a.info}, nil
 }
 
 func (a *agent) HealthCheck(context.Context, *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
@@ -266,6 +271,23 @@ func TestClient_Watch(t *testing.T) {
 	stop() // ends one, Close the other
 	c.Close()
 	watch.Wait()
+}
+
+// A port is not cut to what fits, in a request or an answer.
+func TestPort(t *testing.T) {
+	a := &agent{}
+	c := dial(t, a)
+	for port, good := range map[int32]bool{-1: false, 0: true, 4420: true, 65535: true, 65536: false, 65536 + 4420: false} {
+		got, err := agentrpc.Export("vg0/pvc-1", &agentpb.ExportSpec{Protocol: "nvmeof-tcp", BindAddress: "10.0.0.1", Port: port})
+		if errors.Is(err, transport.ErrInvalid) == good || good && int32(got.Portal.Port) != port {
+			t.Errorf("Export at port %d = %+v, %v", port, got.Portal, err)
+		}
+		a.info = &agentpb.ExportInfo{TargetId: "nqn.a", Port: port}
+		answer, err := c.ExportVolume(t.Context(), fencing.Token{}, storage.LVMLV, transport.Export{Volume: "vg0/pvc-1"})
+		if (err == nil) != good || good && int32(answer.Portal.Port) != port {
+			t.Errorf("ExportVolume answered port %d = %+v, %v", port, answer.Portal, err)
+		}
+	}
 }
 
 // Two spellings of one address are one listener.

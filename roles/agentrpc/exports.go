@@ -18,7 +18,7 @@ func (c *Client) ExportVolume(ctx context.Context, tok fencing.Token, backend st
 	if err != nil {
 		return transport.Target{}, err
 	}
-	return toTarget(r.Export), nil
+	return toTarget(r.Export)
 }
 
 // UnexportVolume takes the volume's export away; an absent one is success.

@@ -81,8 +81,9 @@ func Export(volume string, e *agentpb.ExportSpec) (transport.Export, error) {
 	if e.GetProtocol() == "" {
 		return transport.Export{}, fmt.Errorf("%w: export of %s names no protocol", transport.ErrInvalid, volume)
 	}
-	if e.GetPort() < 0 || e.GetPort() > math.MaxUint16 {
-		return transport.Export{}, fmt.Errorf("%w: port %d of %s", transport.ErrInvalid, e.GetPort(), volume)
+	port, err := portOf(e.GetPort())
+	if err != nil {
+		return transport.Export{}, fmt.Errorf("%w: export of %s: %w", transport.ErrInvalid, volume, err)
 	}
 	address, err := netip.ParseAddr(e.GetBindAddress())
 	if err != nil {
@@ -92,7 +93,7 @@ func Export(volume string, e *agentpb.ExportSpec) (transport.Export, error) {
 		Kind:                transport.Kind(e.GetProtocol()),
 		Volume:              volume,
 		DevicePath:          e.GetDevicePath(),
-		Portal:              transport.Portal{Address: address.Unmap().String(), Port: uint16(e.GetPort())},
+		Portal:              transport.Portal{Address: address.Unmap().String(), Port: port},
 		ACL:                 e.GetAclEnabled(),
 		Initiators:          e.GetInitiators(),
 		Disabled:            e.GetDisabled(),
@@ -129,15 +130,27 @@ func ExportInfo(t transport.Target) *agentpb.ExportInfo {
 	}
 }
 
-func toTarget(i *agentpb.ExportInfo) transport.Target {
+func toTarget(i *agentpb.ExportInfo) (transport.Target, error) {
+	port, err := portOf(i.GetPort())
+	if err != nil {
+		return transport.Target{}, fmt.Errorf("the agent's answer about %s: %w", i.GetTargetId(), err)
+	}
 	return transport.Target{
 		ID:         i.GetTargetId(),
-		Portal:     transport.Portal{Address: i.GetAddress(), Port: uint16(i.GetPort())},
+		Portal:     transport.Portal{Address: i.GetAddress(), Port: port},
 		Ref:        i.GetVolumeRef(),
 		Enabled:    i.GetEnabled(),
 		ACL:        i.GetAclEnabled(),
 		Initiators: i.GetInitiators(),
+	}, nil
+}
+
+// portOf reads a TCP port, which the wire has no type for.
+func portOf(n int32) (uint16, error) {
+	if n < 0 || n > math.MaxUint16 {
+		return 0, fmt.Errorf("port %d is none: want 0 to %d", n, math.MaxUint16)
 	}
+	return uint16(n), nil
 }
 
 // Pool writes a pool as its backend discovered it.
