@@ -50,6 +50,19 @@ func (s *Store) Mark(volume string) (*Mark, error) {
 	return mark, nil
 }
 
+// Check is the *Rejection that Do would answer now, nil if it would admit the token. It takes
+// no lock and writes nothing, so that it decides nothing but what need not be tried.
+func (s *Store) Check(volume string, tok Token, op Op) error {
+	mark, err := s.Mark(volume)
+	if err != nil {
+		return err
+	}
+	if _, d := Admit(mark, tok, op); d.Rejected() {
+		return rejection(d, volume, tok, mark)
+	}
+	return nil
+}
+
 // Do runs one operation on a volume under its lock, if the token admits it. The mark is
 // durable before act begins; a delete or release that succeeded is durable before Do
 // answers. act does not run when there is nothing left to do (Decision AdmitTerminalRetry,

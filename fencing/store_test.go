@@ -32,6 +32,9 @@ func nothing(context.Context) error { return nil }
 // do runs one operation that must be admitted.
 func do(t *testing.T, s *Store, tok Token, op Op) {
 	t.Helper()
+	if err := s.Check(volume, tok, op); err != nil {
+		t.Errorf("Check(%s) = %v, want what Do will answer", tok, err)
+	}
 	if d, err := s.Do(t.Context(), volume, tok, op, nothing); err != nil {
 		t.Fatalf("Do(%s) = %q, %v", tok, d, err)
 	}
@@ -50,8 +53,12 @@ func TestStore_life(t *testing.T) {
 	s := open(t)
 	reject := func(tok Token, op Op, want Decision) {
 		t.Helper()
+		check := s.Check(volume, tok, op)
 		d, err := s.Do(t.Context(), volume, tok, op, mustNotRun(t))
 		var r *Rejection
+		if diff := cmp.Diff(fmt.Sprint(err), fmt.Sprint(check)); diff != "" {
+			t.Errorf("Check(%s) is not Do's answer (-Do +Check):\n%s", tok, diff)
+		}
 		if d != want || !errors.Is(err, ErrStale) || !errors.As(err, &r) || r.Decision != want {
 			t.Errorf("Do(%s) = %q, %v, want rejection %q", tok, d, err, want)
 		}

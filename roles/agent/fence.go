@@ -44,30 +44,13 @@ func changed(ctx context.Context) {
 
 // fence is the one way of this process to a change.
 type fence struct {
-	store *fencing.Store
-}
-
-// Check implements exports.Fence.
-func (f fence) Check(volume string, tok fencing.Token, op fencing.Op) error {
-	mark, err := f.store.Mark(volume)
-	if err != nil {
-		return err
-	}
-	_, d := fencing.Admit(mark, tok, op)
-	if !d.Rejected() {
-		return nil
-	}
-	r := &fencing.Rejection{Decision: d, Volume: volume, Token: tok}
-	if mark != nil {
-		r.Owner = fencing.Token{UID: mark.Owner, Generation: mark.Generation}
-	}
-	return r
+	*fencing.Store
 }
 
 // Do runs act under the volume's lock if the token admits it, and notes the decision for
 // the log.
 func (f fence) Do(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func(context.Context) error) error {
-	d, err := f.store.Do(ctx, volume, tok, op, act)
+	d, err := f.Store.Do(ctx, volume, tok, op, act)
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		c.note(d, d == fencing.AdmitNewLifecycle || d == fencing.AdmitAdvance ||
 			op.Class == fencing.Destroy && d == fencing.AdmitSameGeneration)

@@ -51,18 +51,10 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-type fence struct{ store *fencing.Store }
-
-func (f fence) Check(volume string, tok fencing.Token, op fencing.Op) error {
-	mark, err := f.store.Mark(volume)
-	if _, d := fencing.Admit(mark, tok, op); err == nil && d.Rejected() {
-		err = &fencing.Rejection{Decision: d, Volume: volume, Token: tok}
-	}
-	return err
-}
+type fence struct{ *fencing.Store }
 
 func (f fence) Do(ctx context.Context, volume string, tok fencing.Token, op fencing.Op, act func(context.Context) error) error {
-	_, err := f.store.Do(ctx, volume, tok, op, act)
+	_, err := f.Store.Do(ctx, volume, tok, op, act)
 	return err
 }
 
