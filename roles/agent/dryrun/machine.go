@@ -92,10 +92,7 @@ func Simulated(dir string) (bool, error) {
 // machine has there besides.
 func NewMachine(dir string, pools []Pool, tell func(Effect)) (*Machine, error) {
 	m := &Machine{dir: dir, tell: tell, open: map[string]*content{}, disks: disks{Version: 1}}
-	m.kernel = memory.New(func(line string) error {
-		m.tell(Effect{Write: line})
-		return nil
-	})
+	m.kernel = memory.New(func(line string) { m.tell(Effect{Write: line}) })
 	m.root = host.Root(filepath.Join(dir, "machine"))
 	err := errors.Join(m.Close(), m.load()) // a former one's files say what it had active
 	for _, p := range pools {

@@ -25,7 +25,7 @@ type Kernel struct {
 }
 
 // New answers a configfs in memory with the empty trees of nvmet.
-func New() *Kernel { return Watch(memory.New(func(string) error { return nil })) }
+func New() *Kernel { return Watch(memory.New(func(string) {})) }
 
 // Watch answers fs with a trace.
 func Watch(fs configfs.FS) *Kernel { return &Kernel{FS: fs} }

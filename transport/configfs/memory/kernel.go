@@ -24,7 +24,7 @@ import (
 
 // Kernel is a configfs with nvmet loaded. It implements configfs.FS.
 type Kernel struct {
-	effect func(line string) error
+	effect func(line string)
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -40,9 +40,8 @@ type node struct {
 }
 
 // New answers a configfs with the empty trees of nvmet. effect is called before every
-// effect with a line that says what: "mkdir NAME", "set NAME VALUE", "link NAME". An error
-// stops the effect and is its answer.
-func New(effect func(line string) error) *Kernel {
+// effect with a line that says what: "mkdir NAME", "set NAME VALUE", "link NAME".
+func New(effect func(line string)) *Kernel {
 	k := &Kernel{effect: effect, nodes: map[string]*node{}}
 	for _, dir := range []string{".", "nvmet", "nvmet/hosts", "nvmet/subsystems", "nvmet/ports"} {
 		k.nodes[dir] = &node{dir: true}
@@ -80,9 +79,7 @@ func (k *Kernel) Mkdir(name string) error {
 	if errno != 0 {
 		return fail("mkdir", name, errno)
 	}
-	if err := k.effect("mkdir " + name); err != nil {
-		return err
-	}
+	k.effect("mkdir " + name)
 	k.nodes[name] = &node{dir: true, object: true}
 	for attr, value := range attrs {
 		k.nodes[path.Join(name, attr)] = &node{value: value}
@@ -113,9 +110,7 @@ func (k *Kernel) Rmdir(name string) error {
 			return fail("rmdir "+child, name, syscall.ENOTEMPTY)
 		}
 	}
-	if err := k.effect("rmdir " + name); err != nil {
-		return err
-	}
+	k.effect("rmdir " + name)
 	for child := range k.below(name) {
 		delete(k.nodes, child)
 	}
@@ -148,9 +143,7 @@ func (k *Kernel) Symlink(target, name string) error {
 	if errno := k.allowLink(target, name); errno != 0 {
 		return fail("symlink", name, errno)
 	}
-	if err := k.effect("link " + name); err != nil {
-		return err
-	}
+	k.effect("link " + name)
 	t.links++
 	k.nodes[name] = &node{target: target}
 	return nil
@@ -169,9 +162,7 @@ func (k *Kernel) Unlink(name string) error {
 	case n.target == "":
 		return fail("unlink", name, syscall.EPERM)
 	}
-	if err := k.effect("unlink " + name); err != nil {
-		return err
-	}
+	k.effect("unlink " + name)
 	k.nodes[n.target].links--
 	delete(k.nodes, name)
 	return nil
@@ -209,9 +200,7 @@ func (k *Kernel) WriteFile(name string, data []byte) error {
 	if errno != 0 {
 		return fail("write", name, errno)
 	}
-	if err := k.effect(fmt.Sprintf("set %s %s", name, value)); err != nil {
-		return err
-	}
+	k.effect(fmt.Sprintf("set %s %s", name, value))
 	n.value = shown
 	return nil
 }
