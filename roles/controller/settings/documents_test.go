@@ -103,7 +103,11 @@ func TestProperties(t *testing.T) {
 		rows["zvol "+name] = refused{backendDoc("zfs: {properties: {" + name + ": x}}"), "zfs.properties." + name + " is set by pillar"}
 	}
 	resolveRefuses(t, zvolOverISCSI, rows)
-	rows = map[string]refused{}
+	rows = map[string]refused{
+		"no name":      {backendDoc("zfs: {properties: {-reservation: 1G}}"), "zfs.properties.-reservation is no name of a ZFS property"},
+		"pillar's own": {backendDoc("zfs: {properties: {'pillar-csi.bhyoo.com:reservation': x}}"), "is set by pillar"},
+		"two lines":    {backendDoc(`zfs: {properties: {reservation: "1G\n"}}`), "zfs.properties.reservation contains a control character"},
+	}
 	for _, name := range ownedByDriver["dataset"] {
 		rows["dataset "+name] = refused{backendDoc("zfs: {properties: {" + name + ": x}}"), "zfs.properties." + name + " is set by pillar"}
 	}
@@ -111,7 +115,7 @@ func TestProperties(t *testing.T) {
 
 	for layers, doc := range map[*Layers]string{
 		new(zvolOverISCSI()): "zfs: {properties: {volmode: dev, refreservation: none}}", // H-15
-		new(nfsDatasets()):   "zfs: {properties: {refreservation: 10G}}",
+		new(nfsDatasets()):   "zfs: {properties: {refreservation: 10G, reservation: 10G}}",
 	} {
 		layers.VolumeDocs.Backend = doc
 		if _, err := Resolve(*layers); err != nil {

@@ -50,7 +50,7 @@ func checkDatasetProperty(name, value string) error {
 	switch {
 	case slices.Contains(ownedByDriver[v1alpha1.ZFSVolumeTypeDataset], name):
 		return fmt.Errorf("%w: is set by pillar", storage.ErrInvalid)
-	case strings.HasSuffix(name, "reservation"):
+	case (name == "reservation" || name == "refreservation") && !strings.ContainsFunc(value, control):
 		return nil
 	}
 	return zfs.CheckProperty(name, value)
