@@ -107,10 +107,10 @@ func (v *volumes) Path(backend storage.BackendType, id storage.VolumeID) (string
 	return p.device(id.Name), nil
 }
 
-// Device activates the owner's volume and answers its device, recomputed from the layout (B-236),
+// device activates the owner's volume and answers its device, recomputed from the layout (B-236),
 // once that is a block device that opens. A device that does not appear until the given
 // time, or before the call's deadline, is ErrPrecondition (B-237).
-func (v *volumes) Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) (string, error) {
+func (v *volumes) device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) (string, error) {
 	p, err := v.poolOf(backend, id)
 	if err != nil {
 		return "", err
@@ -131,7 +131,7 @@ type activator interface {
 	ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]error
 }
 
-// Devices is Device for many volumes of one pool, at the price of one where the backend can.
+// Devices implements exports.Volumes: device for many volumes of one pool.
 func (v *volumes) Devices(ctx context.Context, backend storage.BackendType, name string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
 	found := map[string]exports.Device{}
 	p, err := v.find(backend, name)
@@ -155,7 +155,7 @@ func (v *volumes) Devices(ctx context.Context, backend storage.BackendType, name
 // some that are missing do not use up the time of all.
 const devicesAtOnce = 8
 
-// oneByOne is Devices for a backend that cannot do it at once.
+// oneByOne is Devices for one volume, or a backend that cannot do many at once.
 func (v *volumes) oneByOne(ctx context.Context, backend storage.BackendType, name string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
 	found := map[string]exports.Device{}
 	var mu sync.Mutex
@@ -165,7 +165,7 @@ func (v *volumes) oneByOne(ctx context.Context, backend storage.BackendType, nam
 		turns <- struct{}{}
 		looking.Go(func() {
 			defer func() { <-turns }()
-			path, err := v.Device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
+			path, err := v.device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
 			mu.Lock()
 			defer mu.Unlock()
 			found[volume] = exports.Device{Path: path, Err: err}

@@ -57,7 +57,17 @@ func (d *lateDevices) Ready(string) error {
 func (*lateDevices) Numbers(string) (major, minor uint32, err error) { return 0, 0, fs.ErrNotExist }
 func (*lateDevices) Hold(string) (func() error, error)               { return func() error { return nil }, nil }
 
-func TestVolumes_Device(t *testing.T) {
+// memoryWithA is a group vg0 with one volume, a.
+func memoryWithA(t *testing.T) *storagetest.Memory {
+	t.Helper()
+	mem := storagetest.NewMemory("vg0", 1<<30)
+	if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: "a"}, Owner: ownerA, Bytes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return mem
+}
+
+func TestVolumes_Devices_one(t *testing.T) {
 	denied := errors.New("permission denied")
 	tests := map[string]struct {
 		devices lateDevices
@@ -74,15 +84,9 @@ func TestVolumes_Device(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			mem := storagetest.NewMemory("vg0", 1<<30)
-			if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "vg0", Name: "a"}, Owner: ownerA, Bytes: 1}); err != nil {
-				t.Fatal(err)
-			}
-			v := &volumes{devices: &tt.devices, pools: []pool{{name: "vg0", backend: storage.LVMLV, check: lvm.CheckName, Backend: mem,
-				device: func(volume string) string { return "/dev/vg0/" + volume }}}}
-			path, err := v.Device(context.Background(), storage.LVMLV, storage.VolumeID{Pool: "vg0", Name: tt.volume}, ownerA, time.Now().Add(tt.until))
-			if !errors.Is(err, tt.want) || err == nil && path != "/dev/vg0/a" {
-				t.Errorf("Device = %q, %v, want %v", path, err, tt.want)
+			errs := devicesOf(t.Context(), &tt.devices, memoryWithA(t), tt.until, tt.volume)
+			if err, ok := errs[tt.volume]; !ok || !errors.Is(err, tt.want) {
+				t.Errorf("Devices = %v, want %v", errs, tt.want)
 			}
 		})
 	}
@@ -111,11 +115,7 @@ func TestPool_activate(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				mem := storagetest.NewMemory("tank", 1<<30)
-				if _, err := mem.Create(t.Context(), storage.Spec{ID: storage.VolumeID{Pool: "tank", Name: "a"}, Owner: ownerA, Bytes: 1}); err != nil {
-					t.Fatal(err)
-				}
-				p := &pool{Backend: &late{Backend: mem, missing: tt.missing}}
+				p := &pool{Backend: &late{Backend: memoryWithA(t), missing: tt.missing}}
 				if v, err := p.activate(t.Context(), "a", ownerA, time.Now().Add(tt.wait)); !errors.Is(err, tt.want) {
 					t.Errorf("activate = %+v, %v, want %v", v, err, tt.want)
 				}
@@ -132,4 +132,120 @@ func TestPool_fit_parent(t *testing.T) {
 			t.Errorf("fit of parent dataset %q = %v, want %v", parent, err, want)
 		}
 	}
+}
+
+// batch is a pool that activates many volumes at once. The devices in late come at the given
+// call; those in fail never.
+type batch struct {
+	*storagetest.Memory
+	calls [][]string
+	late  map[string]int
+	fail  map[string]error
+}
+
+func (b *batch) ActivateAll(_ context.Context, owners map[string]storage.Owner) map[string]error {
+	results, names := map[string]error{}, []string{}
+	for name := range owners {
+		names = append(names, name)
+		results[name] = b.fail[name]
+		if b.late[name] > len(b.calls)+1 {
+			results[name] = fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+		}
+	}
+	b.calls = append(b.calls, names)
+	return results
+}
+
+// opening devices all open.
+type opening struct{ *lateDevices }
+
+func (opening) Ready(string) error { return nil }
+
+// devicesOf asks for the devices of volumes of vg0 and answers what is wrong with each.
+func devicesOf(ctx context.Context, d devices, b storage.Backend, wait time.Duration, names ...string) map[string]error {
+	v := &volumes{devices: d, pools: []pool{{name: "vg0", backend: storage.LVMLV, Backend: b, check: lvm.CheckName,
+		device: func(volume string) string { return "/dev/vg0/" + volume }}}}
+	owners := map[string]storage.Owner{}
+	for _, name := range names {
+		owners[name] = ownerA
+	}
+	errs := map[string]error{}
+	for name, d := range v.Devices(ctx, storage.LVMLV, "vg0", owners, time.Now().Add(wait)) {
+		errs[name] = d.Err
+		if d.Err == nil && d.Path != "/dev/vg0/"+name {
+			errs[name] = fmt.Errorf("path %s", d.Path)
+		}
+	}
+	return errs
+}
+
+// Only what is missing is asked for again, and a missing device costs the others no time.
+func TestVolumes_Devices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := fmt.Errorf("tags: %w", storage.ErrForeign)
+		b := &batch{late: map[string]int{"late": 3, "never": 1000}, fail: map[string]error{"theirs": foreign, "gone": storage.ErrNotFound}}
+		begun := time.Now()
+		errs := devicesOf(t.Context(), opening{}, b, 10*time.Second, "here", "late", "never", "theirs", "gone")
+		want := map[string]error{"here": nil, "late": nil, "never": storage.ErrPrecondition, "theirs": storage.ErrForeign, "gone": storage.ErrPrecondition}
+		for name, want := range want {
+			if err, ok := errs[name]; !ok || !errors.Is(err, want) || errors.Is(err, storage.ErrNotFound) {
+				t.Errorf("%s: %v, want %v", name, err, want)
+			}
+		}
+		if took := time.Since(begun).Round(time.Second); took != 10*time.Second {
+			t.Errorf("Devices took %v, want the wait for the one that never comes", took)
+		}
+		if len(b.calls[0]) != 5 || len(b.calls[1]) != 2 || len(b.calls[3]) != 1 {
+			t.Errorf("asked for %v, want less each time", b.calls[:4])
+		}
+	})
+}
+
+// A backend that has no way to do it at once does it one by one, whatever fails.
+func TestVolumes_Devices_oneByOne(t *testing.T) {
+	mem := memoryWithA(t)
+	errs := devicesOf(t.Context(), opening{}, mem, 10*time.Second, "a", "b")
+	if err, ok := errs["a"]; !ok || err != nil || !errors.Is(errs["b"], storage.ErrPrecondition) {
+		t.Errorf("Devices = %v, want a there and b missing", errs)
+	}
+}
+
+// Of a pool whose devices are late, those that are there are found in the time of a look.
+func TestVolumes_Devices_manyMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		names := []string{"here"}
+		for i := range 60 {
+			names = append(names, fmt.Sprint("missing", i))
+		}
+		errs := devicesOf(ctx, opening{}, slow{}, 10*time.Second, names...)
+		if err, ok := errs["here"]; !ok || err != nil || len(errs) != len(names) {
+			t.Errorf("Devices = %d results, here: %v, want %d and success", len(errs), err, len(names))
+		}
+	})
+}
+
+// slow takes a second to find that a device is missing, as storage/zfs does.
+type slow struct{ storage.Backend }
+
+func (slow) Activate(_ context.Context, name string, _ storage.Owner) (storage.Volume, error) {
+	if name == "here" {
+		return storage.Volume{DevicePath: "/dev/vg0/here"}, nil
+	}
+	time.Sleep(time.Second)
+	return storage.Volume{}, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+}
+
+// The end of the request ends the wait.
+func TestVolumes_Devices_ended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		errs := devicesOf(ctx, opening{}, &batch{late: map[string]int{"a": 1000, "b": 1000}}, 10*time.Second, "a", "b")
+		if took := time.Since(begun); len(errs) != 2 || errs["a"] == nil || took > 2*time.Second {
+			t.Errorf("Devices = %v after %v, want two errors after a second", errs, took)
+		}
+	})
 }

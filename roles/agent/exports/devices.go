@@ -42,16 +42,8 @@ func (g *Gate) findIn(ctx context.Context, key poolKey, entries []*entry) {
 	}
 	found, err := g.look(ctx, key, owners)
 	for _, e := range entries {
-		device, ok := found[e.id.Name]
-		switch {
-		case err != nil:
-			e.err = err
-		case !ok:
-			e.err = fmt.Errorf("pool %s says nothing about %s", key.name, e.id)
-		case device.Err != nil:
-			e.err = device.Err
-		default:
-			e.err = e.use(device.Path)
+		if e.err = err; err == nil {
+			e.err = e.use(found)
 		}
 	}
 }

@@ -63,11 +63,9 @@ type Volumes interface {
 	// Path answers the path a volume's device has, or would have; ErrNotFound if its pool is
 	// not configured, ErrInvalid if its name is none.
 	Path(backend storage.BackendType, id storage.VolumeID) (string, error)
-	// Device activates the owner's volume and answers its device once it opens, waiting until
-	// the given time for one that is missing.
-	Device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) (string, error)
-	// Devices is Device for many volumes of one pool, by name, at the price of one where the
-	// backend can. It answers one result for each.
+	// Devices activates the owners' volumes of one pool, by name, and answers for each its device
+	// once it opens, waiting until the given time for what is missing. Many have the price of
+	// one where the backend can.
 	Devices(ctx context.Context, backend storage.BackendType, pool string, owners map[string]storage.Owner, until time.Time) map[string]Device
 }
 
@@ -123,14 +121,11 @@ func (g *Gate) Export(ctx context.Context, it agentrpc.Item) (transport.Target, 
 	}
 	var got transport.Target
 	err := g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
-		path, err := g.volumes.Device(ctx, e.Backend, e.id, storage.Owner(e.Token.UID), g.now().Add(deviceWait))
+		owner := map[string]storage.Owner{e.id.Name: storage.Owner(e.Token.UID)}
+		err := e.use(g.volumes.Devices(ctx, e.Backend, e.id.Pool, owner, g.now().Add(deviceWait)))
 		if err == nil {
-			err = e.use(path)
+			got, err = e.target.Export(ctx, e.want, g.hold)
 		}
-		if err != nil {
-			return err
-		}
-		got, err = e.target.Export(ctx, e.want, g.hold)
 		return err
 	})
 	if err != nil {
@@ -244,11 +239,17 @@ func (g *Gate) find(e *entry) (err error) {
 	return nil
 }
 
-// use takes the path the agent found; one the caller named must be the same.
-func (e *entry) use(path string) error {
-	if asked := e.Export.DevicePath; asked != "" && asked != path {
-		return fmt.Errorf("%w: request names device %s, the volume's is %s", transport.ErrPrecondition, asked, path)
+// use takes the device that was found; one the caller named must be the same.
+func (e *entry) use(found map[string]Device) error {
+	device, ok := found[e.id.Name]
+	switch asked := e.Export.DevicePath; {
+	case !ok:
+		return fmt.Errorf("pool %s says nothing about %s", e.id.Pool, e.id)
+	case device.Err != nil:
+		return device.Err
+	case asked != "" && asked != device.Path:
+		return fmt.Errorf("%w: request names device %s, the volume's is %s", transport.ErrPrecondition, asked, device.Path)
 	}
-	e.want.DevicePath = path
+	e.want.DevicePath = device.Path
 	return nil
 }

@@ -65,24 +65,18 @@ func (n *node) Path(_ storage.BackendType, id storage.VolumeID) (string, error) 
 	return "/dev/" + id.String(), nil
 }
 
-func (n *node) Device(_ context.Context, b storage.BackendType, id storage.VolumeID, _ storage.Owner, until time.Time) (string, error) {
+func (n *node) Devices(_ context.Context, b storage.BackendType, pool string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
 	if limit := n.clock.Add(10 * time.Second); !until.Equal(limit) {
-		n.t.Errorf("Device(%s) may wait until %v, want %v", id, until, limit)
+		n.t.Errorf("Devices of %s may wait until %v, want %v", pool, until, limit)
 	}
-	if err := n.fail[id.String()]; err != nil {
-		return "", err
-	}
-	return n.Path(b, id)
-}
-
-func (n *node) Devices(ctx context.Context, b storage.BackendType, pool string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
 	if let, ok := n.stuck[pool]; ok {
 		<-let
 	}
 	found := map[string]exports.Device{}
-	for name, owner := range owners {
-		path, err := n.Device(ctx, b, storage.VolumeID{Pool: pool, Name: name}, owner, until)
-		found[name] = exports.Device{Path: path, Err: err}
+	for name := range owners {
+		id := storage.VolumeID{Pool: pool, Name: name}
+		path, err := n.Path(b, id)
+		found[name] = exports.Device{Path: path, Err: errors.Join(n.fail[id.String()], err)}
 	}
 	return found
 }
