@@ -41,11 +41,7 @@ func Enter(ctx context.Context, cfg Config, argv ...string) (code int, err error
 		return 0, err
 	}
 	defer lock.Close()
-	if cfg.Keep {
-		if err := os.WriteFile(filepath.Join(run, "kept"), nil, 0o644); err != nil {
-			return 0, err
-		}
-	} else {
+	if !cfg.Keep {
 		defer func() { err = errors.Join(err, finishRun(run, code, cfg.Log)) }()
 	}
 	// The parent-death signal comes when the thread that forked ends, so keep it.
@@ -66,11 +62,20 @@ func Enter(ctx context.Context, cfg Config, argv ...string) (code int, err error
 		return 0, fmt.Errorf("make namespaces: %w", err)
 	}
 	told.Close()
-	if err := os.WriteFile(filepath.Join(run, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
+	if err := writePID(run, cmd.Process.Pid); err != nil {
 		cmd.Process.Kill()
 		return 0, err
 	}
 	return wait(ctx, cmd, result, interrupts)
+}
+
+// writePID shows pid 1 to other processes, which find the whole number or no file.
+func writePID(run string, pid int) error {
+	file := filepath.Join(run, "pid")
+	if err := os.WriteFile(file+".new", []byte(strconv.Itoa(pid)), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
 }
 
 // initCommand is this program as pid 1 of the new namespaces. It tells the command's exit

@@ -25,6 +25,9 @@ func Init() {
 	}
 	result := os.NewFile(3, "result")
 	if os.Getenv(KeepVar) == "1" {
+		if err := Keep(); err != nil {
+			fmt.Fprintln(os.Stderr, "lab:", err)
+		}
 		fmt.Fprintf(result, "%d kept", code)
 		result.Close()
 		rest()
@@ -90,6 +93,7 @@ func supervise(argv []string) (int, error) {
 		return 0, err
 	}
 	signals := make(chan os.Signal, 4)
+	defer signal.Stop(signals)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	process, err := os.StartProcess(path, argv, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
@@ -121,9 +125,15 @@ func shellCode(status syscall.WaitStatus) int {
 	return status.ExitStatus()
 }
 
-// rest reaps until Stop kills this process, and everything with it. It lets go of the
+// rest reaps until Stop asks this process to end, and everything with it. It lets go of the
 // terminal or pipe the user has long turned away from.
 func rest() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	go func() {
+		<-asked
+		os.Exit(0)
+	}()
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 		for fd := range 3 {
 			unix.Dup2(int(null.Fd()), fd)

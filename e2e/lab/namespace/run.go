@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -62,14 +61,6 @@ func runs(cache string) []string {
 	return found
 }
 
-func pidOf(run string) (int, error) {
-	data, err := os.ReadFile(filepath.Join(run, "pid"))
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(data)))
-}
-
 // finishRun removes a lab's directory; of a failed one the consoles are kept and told.
 func finishRun(run string, code int, log io.Writer) error {
 	if code != 0 {
@@ -108,62 +99,4 @@ func keepConsoles(run string) (string, error) {
 		all = all[1:]
 	}
 	return dir, err
-}
-
-// FindGuest returns the address of a running guest and the host's process id of its lab. It
-// is an error that names the guests there are when none has the name.
-func FindGuest(cache, name string) (address string, pid int, err error) {
-	var names []string
-	for _, run := range runs(cache) {
-		pid, err := pidOf(run)
-		if alive, _ := isAlive(run); err != nil || !alive {
-			continue
-		}
-		files, _ := filepath.Glob(filepath.Join(run, "*", "*", "address"))
-		for _, file := range files {
-			guest := filepath.Base(filepath.Dir(file))
-			names = append(names, guest)
-			if guest == name {
-				data, err := os.ReadFile(file)
-				return string(data), pid, err
-			}
-		}
-	}
-	return "", 0, fmt.Errorf("no guest %q runs; running guests: %s", name, strings.Join(names, " "))
-}
-
-// Stop ends every lab that was kept, and returns how many.
-func Stop(cache string) (int, error) {
-	stopped := 0
-	for _, run := range runs(cache) {
-		if _, err := os.Stat(filepath.Join(run, "kept")); err != nil {
-			continue
-		}
-		if err := kill(run); err != nil {
-			return stopped, err
-		}
-		if err := os.RemoveAll(run); err != nil {
-			return stopped, err
-		}
-		stopped++
-	}
-	return stopped, nil
-}
-
-// kill kills pid 1 of a run, if it is alive, and waits until the kernel has cleared its namespaces.
-func kill(run string) error {
-	for {
-		alive, err := isAlive(run)
-		if err != nil || !alive {
-			return err
-		}
-		pid, err := pidOf(run)
-		if err != nil {
-			return err
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }

@@ -72,28 +72,3 @@ func TestFinishRun(t *testing.T) {
 		})
 	}
 }
-
-func TestFindGuest(t *testing.T) {
-	cache := t.TempDir()
-	run, lock, err := newRun(cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	guest := filepath.Join(run, "guests-1", "storage-1")
-	if err := os.MkdirAll(guest, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for file, text := range map[string]string{filepath.Join(run, "pid"): "42", filepath.Join(guest, "address"): "10.66.0.11:2222"} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	address, pid, err := FindGuest(cache, "storage-1")
-	if address != "10.66.0.11:2222" || pid != 42 || err != nil {
-		t.Errorf("FindGuest() = %s, %d, %v", address, pid, err)
-	}
-	if _, _, err := FindGuest(cache, "worker-9"); err == nil || !strings.Contains(err.Error(), "storage-1") {
-		t.Errorf("FindGuest(worker-9) = %v, want an error that names storage-1", err)
-	}
-}

@@ -4,7 +4,9 @@
 //	lab enter -- COMMAND        run a command in namespaces of its own; KEEP=1 leaves them
 //	lab exec BINARY ARGS        for `go test -exec`: run a test binary in a new guest
 //	lab shell GUEST             a terminal in a guest of a running lab
-//	lab stop                    end the labs that KEEP=1 left
+//	lab stop                    end the labs that KEEP=1 left; those still at work are named
+//
+// LAB=NAME says which lab to enter where several run, and has stop end that one, busy or not.
 package main
 
 import (
@@ -92,12 +94,22 @@ func enter(ctx context.Context, keep bool, argv ...string) (int, error) {
 	return namespace.Enter(ctx, namespace.Config{Cache: dir, Log: os.Stderr, Keep: keep}, argv...)
 }
 
+// stop says what it ended. A lab that goes on is an error: the caller may be about to remove
+// what it uses.
 func stop() error {
 	dir, err := artifacts.Dir()
 	if err != nil {
 		return err
 	}
-	n, err := namespace.Stop(dir)
-	fmt.Printf("stopped %d labs\n", n)
+	ended, busy, err := namespace.Stop(dir, os.Getenv(namespace.ChoiceVar))
+	for _, l := range ended {
+		fmt.Println("ended", l)
+	}
+	if err == nil && len(busy) > 0 {
+		err = fmt.Errorf("still at work, end it with ctrl-C where it was started or with LAB=%s:%s", busy[0].Name, namespace.List(busy))
+	}
+	if err == nil && len(ended) == 0 {
+		fmt.Println("no lab runs")
+	}
 	return err
 }

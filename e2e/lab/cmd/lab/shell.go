@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/pillar-csi/pillar/e2e/lab/agent"
@@ -22,11 +20,12 @@ func shell(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	address, pid, err := namespace.FindGuest(dir, name)
+	l, address, err := namespace.FindGuest(dir, os.Getenv(namespace.ChoiceVar), name)
 	if err != nil {
 		return err
 	}
-	client := &agent.Client{Address: address, Dial: dialIn(pid)}
+	fmt.Fprintf(os.Stderr, "lab: %s of %s\n", name, l)
+	client := &agent.Client{Address: address, Dial: dialIn(l)}
 	rows, columns := 0, 0
 	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
 		if columns, rows, err = term.GetSize(fd); err != nil {
@@ -41,18 +40,11 @@ func shell(ctx context.Context, name string) error {
 	return client.Shell(ctx, os.Stdin, os.Stdout, os.Getenv("TERM"), rows, columns)
 }
 
-// dialIn dials from within the network namespace of another process: a socket belongs to the
-// namespace of the thread that made it.
-func dialIn(pid int) func(context.Context, string, string) (net.Conn, error) {
+// dialIn dials from within the network namespace of a lab.
+func dialIn(l namespace.Lab) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		runtime.LockOSThread() // never unlocked: the thread is in the wrong namespace afterwards
-		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-		if err != nil {
+		if err := l.JoinNetwork(); err != nil {
 			return nil, err
-		}
-		defer ns.Close()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			return nil, fmt.Errorf("enter the lab's network: %w", err)
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
