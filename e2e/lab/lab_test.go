@@ -260,3 +260,27 @@ func TestGuest_Command(t *testing.T) {
 		t.Errorf("the program outlived its caller: %s", left)
 	}
 }
+
+// TestGuest_rebootsItself: a guest that reboots or panics is down at once, and boots again.
+func TestGuest_rebootsItself(t *testing.T) {
+	ctx, l := open(t)
+	g := boot(t, ctx, l, lab.GuestSpec{Name: "storage-1", Address: "10.66.0.11"})
+	for name, script := range map[string]string{
+		"reboot":   "echo kept > /var/mark; sync; reboot -f",
+		"poweroff": "poweroff -f",
+		"panic":    "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger",
+	} {
+		if out, err := g.Exec(ctx, script); !errors.Is(err, lab.ErrDown) {
+			t.Fatalf("%s: Exec() = %q, %v, want ErrDown", name, out, err)
+		}
+		if err := g.Kill(); err != nil { // what is left of it
+			t.Fatal(err)
+		}
+		if err := g.Start(ctx); err != nil {
+			t.Fatalf("after %s: %v", name, err)
+		}
+	}
+	if got := do(t, ctx, g, "cat /var/mark"); got != "kept" {
+		t.Errorf("/var/mark = %q, want kept", got)
+	}
+}

@@ -61,8 +61,8 @@ func (c *Cache) UML(ctx context.Context) (Kernel, error) {
 //go:embed umlxstate/xstate.c
 var xstateSource string
 
-// umlPreload returns the library that lets linux.uml run on processors with AMX; its source says
-// how.
+// umlPreload returns the library that lets linux.uml run on processors with AMX, and end where it
+// would start itself again; its source says how.
 func (c *Cache) umlPreload(ctx context.Context) (string, error) {
 	dir, err := c.get(ctx, artifact{
 		name: "umlxstate",
