@@ -27,7 +27,7 @@ func TestZFS_life(t *testing.T) {
 		if diff := cmp.Diff([]string{dataset + "/" + volume}, zvols); diff != "" {
 			t.Errorf("zvols (-want +got):\n%s", diff)
 		}
-		compression := onStorage(ctx, t, "zfs get -H -o value,source compression "+dataset+"/"+volume)
+		compression := onNode(ctx, t, "storage-1", "zfs get -H -o value,source compression "+dataset+"/"+volume)
 		if compression != "lz4\tlocal" {
 			t.Errorf("compression is %q, want the store's lz4", compression)
 		}
@@ -38,7 +38,7 @@ func TestZFS_life(t *testing.T) {
 // written (B-220, B-225).
 func TestThin_life(t *testing.T) {
 	life(t, "pillar-thin", func(ctx context.Context, volume string) {
-		got := onStorage(ctx, t, "DM_DISABLE_UDEV=1 lvs --noheadings -o lv_name,pool_lv,segtype -S 'segtype = thin' "+thinVG+" 2>/dev/null")
+		got := onNode(ctx, t, "storage-1", "DM_DISABLE_UDEV=1 lvs --noheadings -o lv_name,pool_lv,segtype -S 'segtype = thin' "+thinVG+" 2>/dev/null")
 		if diff := cmp.Diff([]string{volume, thinPool, "thin"}, strings.Fields(got)); diff != "" {
 			t.Errorf("thin volumes (-want +got):\n%s", diff)
 		}
@@ -97,16 +97,6 @@ func TestZFS_poolExported(t *testing.T) {
 	says(ctx, t, "PillarAgent", "storage-1", v1alpha1.AgentConnected, v1alpha1.ReasonDialed)
 	drop(ctx, t, nil, []string{"waits", "goes-on"})
 	nothingLeft(ctx, t)
-}
-
-// onStorage runs a script on the storage node and answers what it said.
-func onStorage(ctx context.Context, t *testing.T, script string) string {
-	t.Helper()
-	out, err := world.storage.Guest.Exec(ctx, script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
 }
 
 // says waits until a condition of one of pillar's objects has the reason, and the words in its
