@@ -91,7 +91,6 @@ func TestAgent_restoreCrash_kernel(t *testing.T) {
 	if !hosttest.InChild(t) {
 		m.mustStart()
 		m.must(m.create(1))
-		m.must(m.stop())
 		m.reboot()
 	}
 	restore := func() error {
@@ -106,7 +105,6 @@ func TestAgent_restoreCrash_kernel(t *testing.T) {
 		m.must(m.restore(testItem(2, host1)))
 		m.wantVolumes(testID.Name)
 		m.wantExport(host1)
-		m.must(m.stop())
 		m.reboot()
 	})
 	m.mustStart()
@@ -114,13 +112,6 @@ func TestAgent_restoreCrash_kernel(t *testing.T) {
 	m.must(m.remove(3))
 	m.wantNothing()
 	m.must(m.stop())
-}
-
-// reboot does to the kernel's half what a reboot does.
-func (m *machine) reboot() {
-	m.t.Helper()
-	clearTargets()
-	m.must(m.run("lvchange", "-an", testID.String()))
 }
 
 func testItem(generation int64, hosts ...string) agentrpc.Item {

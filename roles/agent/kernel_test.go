@@ -142,6 +142,15 @@ func listens(done chan error) error {
 	}
 }
 
+// reboot stops the agent and leaves what a reboot leaves: marks and LVs on their disks, and
+// nothing in the kernel.
+func (m *machine) reboot() {
+	m.t.Helper()
+	m.must(m.stop())
+	clearTargets()
+	m.must(m.run("vgchange", "--activate", "n", testGroup))
+}
+
 func (m *machine) mustStart() {
 	m.t.Helper()
 	m.must(m.start())
@@ -343,7 +352,6 @@ func TestAgent_restart_kernel(t *testing.T) {
 	m.must(m.restore(item))
 	m.wantExport(host1)
 
-	m.must(m.stop())
 	m.reboot()
 	m.mustStart()
 	defer m.stop()

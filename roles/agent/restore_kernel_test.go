@@ -20,14 +20,6 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// rebooted is what a reboot leaves: marks and LVs on their disks, and nothing in the kernel.
-func (m *machine) rebooted() {
-	m.t.Helper()
-	m.must(m.stop())
-	clearTargets()
-	m.must(m.run("vgchange", "--activate", "n", testGroup))
-}
-
 // items are volumes of the group, made by an agent that is open, each to be exported.
 func (m *machine) items(count int) (items []agentrpc.Item) {
 	m.t.Helper()
@@ -76,7 +68,7 @@ func TestAgent_restoreAfterReboot_kernel(t *testing.T) {
 	m.must(m.restore())
 	items := m.items(6)
 	m.must(m.run("lvcreate", "--yes", "--extents", "1", "--name", "unasked", testGroup))
-	m.rebooted()
+	m.reboot()
 	m.must(unix.Unmount("/sys/kernel/config", 0))
 
 	m.mustStart()
@@ -106,7 +98,7 @@ func TestAgent_restoreMissing_kernel(t *testing.T) {
 	m.mustStart()
 	m.must(m.restore())
 	items := m.items(4)
-	m.rebooted()
+	m.reboot()
 	m.must(m.run("lvremove", "--yes", testGroup+"/pvc-0"))
 	items[0].Export.Portal.Port, items[1].Export.Portal.Port = 14421, 14421
 
@@ -189,7 +181,7 @@ func TestAgent_restoreHangingPool_kernel(t *testing.T) {
 		it.Export.Volume, it.Export.Portal.Port = fmt.Sprintf("%s/pvc-%d", dead, i), 14421
 		items = append(items, it)
 	}
-	m.rebooted()
+	m.reboot()
 
 	m.programs = wedged{group: dead}
 	m.mustStart()

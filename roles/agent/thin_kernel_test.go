@@ -48,9 +48,8 @@ func TestAgent_thin_kernel(t *testing.T) {
 	}
 	m.must(m.export(2, host1))
 	m.fillOverNVMe()
-	m.must(m.stop())
 
-	m.must(m.run("vgchange", "--activate", "n", testGroup)) // with clearTargets as a reboot does
+	m.reboot()
 	m.mustStart()
 	defer m.stop()
 	m.must(m.restore(testItem(3, host1)))
