@@ -55,8 +55,8 @@ var nevers = map[string]func(r *rig){
 		} {
 			r.must(os.WriteFile(mark, content, 0o600))
 			for rpc, call := range fenced(r, r.t.Context()) {
-				if err := call(token(9)); !errors.Is(err, fencing.ErrMark) && agentrpc.CodeOf(err).String() != "Internal" {
-					r.t.Errorf("%s with a mark that is %s = %v, want Internal", rpc, what, err)
+				if err := call(token(9)); !errors.Is(err, fencing.ErrMark) || agentrpc.CodeOf(err).String() != "Internal" {
+					r.t.Errorf("%s with a mark that is %s = %v, want ErrMark, Internal", rpc, what, err)
 				}
 			}
 			if got, err := os.ReadFile(mark); err != nil || !bytes.Equal(got, content) {
