@@ -77,15 +77,20 @@ func (t *Target) deny(ctx context.Context, s *subsystem, volume, hostNQN string,
 	if err != nil {
 		return err
 	}
-	ports, err := t.linkedPorts(p.nqn)
+	if s.device == "" { // a leftover; the next export makes all of it
+		_, err := t.takeDown(ctx, s, hostNQN)
+		return err
+	}
+	return t.rebuild(ctx, s, p, id, hostNQN, hold)
+}
+
+// rebuild takes a subsystem down, which ends every session, and makes it anew as planned, in
+// the ports where it was: those who are still admitted reconnect. Of the hosts lastHost is the
+// last to go.
+func (t *Target) rebuild(ctx context.Context, s *subsystem, p plan, id Identity, lastHost string, hold transport.Hold) error {
+	ports, err := t.takeDown(ctx, s, lastHost)
 	if err != nil {
 		return err
-	}
-	if err := t.takeDown(ctx, s, hostNQN); err != nil {
-		return err
-	}
-	if s.device == "" { // a leftover; the next export makes all of it
-		return nil
 	}
 	fresh, err := t.configure(ctx, p, id, nil)
 	if err != nil {
@@ -94,15 +99,10 @@ func (t *Target) deny(ctx context.Context, s *subsystem, volume, hostNQN string,
 	if err := fresh.serve(ctx, p, hold); err != nil {
 		return err
 	}
-	return t.relink(ctx, fresh, ports)
-}
-
-// relink puts a rebuilt subsystem back into the ports it was taken from.
-func (t *Target) relink(ctx context.Context, s *subsystem, ports []port) error {
 	t.ports.Lock()
 	defer t.ports.Unlock()
 	for _, p := range ports {
-		if err := p.dir.Sub("subsystems").Link(ctx, s.dir); err != nil {
+		if err := p.dir.Sub("subsystems").Link(ctx, fresh.dir); err != nil {
 			return err
 		}
 	}

@@ -87,23 +87,13 @@ func (t *Target) prepare(ctx context.Context, p plan, hold transport.Hold) error
 	if err != nil {
 		return err
 	}
-	var ports []port // it comes out of
 	if s != nil && p.ACL && slices.ContainsFunc(s.hosts, func(h string) bool { return !slices.Contains(p.hosts, h) }) {
-		if ports, err = t.linkedPorts(p.nqn); err != nil {
-			return err
-		}
-		if err := t.takeDown(ctx, s, ""); err != nil {
-			return err
-		}
-		s = nil
+		return t.rebuild(ctx, s, p, id, "", hold)
 	}
 	if s, err = t.configure(ctx, p, id, s); err != nil {
 		return err
 	}
-	if err := s.serve(ctx, p, hold); err != nil {
-		return err
-	}
-	return t.relink(ctx, s, ports)
+	return s.serve(ctx, p, hold)
 }
 
 // ours answers the plan's subsystem, nil if there is none; one of another device is

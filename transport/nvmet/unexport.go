@@ -35,7 +35,7 @@ func (t *Target) unexport(ctx context.Context, volume, device string) error {
 			return err
 		}
 		if ours {
-			if err := t.takeDown(ctx, s, ""); err != nil {
+			if _, err := t.takeDown(ctx, s, ""); err != nil {
 				return err
 			}
 		}
@@ -43,26 +43,26 @@ func (t *Target) unexport(ctx context.Context, volume, device string) error {
 	return t.unpin(volume)
 }
 
-// takeDown removes a subsystem (block.md B-266). Leaving the port cuts every session,
+// takeDown removes a subsystem (block.md B-266) and answers the ports it served. Leaving the port cuts every session,
 // disabling the namespace waits for the I/O in flight, and with the subsystem goes the
 // last thing an old session could reach. The link of lastHost is removed last.
-func (t *Target) takeDown(ctx context.Context, s *subsystem, lastHost string) error {
+func (t *Target) takeDown(ctx context.Context, s *subsystem, lastHost string) ([]port, error) {
 	nqn := s.dir.Base()
 	ports, err := t.linkedPorts(nqn)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, p := range ports {
 		if err := settle(ctx, func() error { return p.dir.Sub("subsystems").Unlink(ctx, nqn) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if s.namespace {
 		if err := s.ns().Set(ctx, "enable", "0"); err != nil {
-			return err
+			return nil, err
 		}
 		if err := settle(ctx, func() error { return s.ns().Rmdir(ctx) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	hosts := slices.DeleteFunc(slices.Clone(s.hosts), func(h string) bool { return h == lastHost })
@@ -71,10 +71,10 @@ func (t *Target) takeDown(ctx context.Context, s *subsystem, lastHost string) er
 	}
 	for _, h := range hosts {
 		if err := s.dir.Sub("allowed_hosts").Unlink(ctx, h); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return settle(ctx, func() error { return s.dir.Rmdir(ctx) })
+	return ports, settle(ctx, func() error { return s.dir.Rmdir(ctx) })
 }
 
 // linkedPorts answers the ports that serve a subsystem.
