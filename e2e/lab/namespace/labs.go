@@ -219,14 +219,11 @@ func (l Lab) end() error {
 	signal, due := syscall.SIGTERM, time.Now()
 	for {
 		alive, err := isAlive(l.Dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !alive {
+			return os.RemoveAll(l.Dir) // whoever entered the lab may be about it
 		}
 		if err != nil {
 			return err
-		}
-		if !alive {
-			return os.RemoveAll(l.Dir)
 		}
 		if !time.Now().Before(due) {
 			if err := init.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
