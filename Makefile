@@ -4,7 +4,7 @@
 
 GO      := $(CURDIR)/.ci/go
 TICK    := $(CURDIR)/.ci/tick
-LAB     := $(GO) with $(CURDIR)/bin/lab
+RUNLAB  := $(GO) with $(CURDIR)/bin/lab
 VERSION := v0.1.0
 IMAGE   := ghcr.io/pillar-csi/pillar:$(VERSION)
 LDFLAGS := -s -w -X github.com/pillar-csi/pillar/roles/telemetry.Version=$(VERSION)
@@ -13,16 +13,18 @@ CACHE   := $(or $(PILLAR_LAB_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pilla
 # Build tags that hide code from a plain build.
 TAGS := lab,crashpoints
 
-# What `make lab` tests, and the guest `make lab-shell` enters.
+# What `make lab` tests, and what to look at in a running lab. Where several labs run,
+# LAB=NAME says which one; bin/lab and bin/cluster have it from the environment.
 PKG   ?= ./transport/nvmet
 GUEST ?= storage-1
+ARGS  ?= get pods -A
 
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help build unit check generate lab kernel api e2e demo test test-steps bench image \
-	build-zfs lab-shell lab-stop clean-cache
+	build-zfs lab-shell lab-kubectl lab-stop clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r t d; do printf '%-12s %s\n' "$$t" "$$d"; done
@@ -54,17 +56,14 @@ generated:
 		echo 'check: generated files were stale. They are fresh now: look at the diff and commit it.' >&2; exit 1; fi
 
 lab: bin-lab $(if $(findstring zfs,$(PKG))$(findstring agent,$(PKG)),build-zfs) ## test PKG=./transport/nvmet against a real kernel, in a guest
-	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
-
-# kernel-pkgs are the packages with kernel tests.
-kernel-pkgs = $$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
-	grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|')
+	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
 
 kernel: build-zfs ## all packages with kernel tests, in guests
-	@pkgs=$(kernel-pkgs); \
+	@pkgs=$$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
+		grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|'); \
 	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; \
 	$(TICK) 'kernel: packages in guests, two at a time' \
-		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(LAB) exec' $$pkgs
+		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' $$pkgs
 
 api: cluster-build ## the controller against a real API server, crashes included
 	@PILLAR_LAB=1 PILLAR_TEST_ASSETS="$$($(GO) with bin/cluster assets)" $(TICK) 'api: the controller and a real API server' \
@@ -72,7 +71,7 @@ api: cluster-build ## the controller against a real API server, crashes included
 
 # in-lab runs the tests of one folder in a lab, from which nothing can be downloaded.
 in-lab = $(TICK) 'compiling the tests of $1' $(GO) test -c -tags lab -o bin/$(notdir $1).test ./$1 && cd $1 && \
-	$(TICK) '$1: its tests run in the lab' $(LAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
+	$(TICK) '$1: its tests run in the lab' $(RUNLAB) enter -- $(CURDIR)/bin/$(notdir $1).test -test.v -test.timeout=30m $(if $(RUN),-test.run '$(RUN)')
 
 e2e: cluster-build build-zfs ## lab, cluster, a thousand claims and user stories, RUN=TestName for some
 	$(call in-lab,e2e/lab)
@@ -92,7 +91,7 @@ demo: ## show one volume's life, from claim to disk and back (KEEP=1 leaves it r
 .PHONY: demo-steps
 demo-steps: cluster-build
 	@$(TICK) 'compiling bin/demo' $(GO) build -o bin/demo ./e2e/demo
-	@KEEP= $(LAB) enter -- $(CURDIR)/bin/demo $(if $(filter 1,$(KEEP)),-keep)
+	@KEEP= $(RUNLAB) enter -- $(CURDIR)/bin/demo $(if $(filter 1,$(KEEP)),-keep)
 
 test: ## everything: check, unit, kernel, api, e2e; what CI runs
 	@$(locked) && $(MAKE) --no-print-directory test-steps 9>&-
@@ -101,7 +100,7 @@ test-steps: lab-build check unit kernel api e2e
 
 bench: cluster-build ## what pillar costs, at rest and at work: name, value, unit, goal
 	@$(TICK) 'compiling bin/bench' $(GO) build -o bin/bench ./e2e/bench
-	@$(LAB) enter -- $(CURDIR)/bin/bench
+	@$(RUNLAB) enter -- $(CURDIR)/bin/bench
 
 image: ## build the container image with docker, podman or buildah
 	@tool=$$(command -v docker || command -v podman || command -v buildah) || \
@@ -112,22 +111,28 @@ image: ## build the container image with docker, podman or buildah
 bin-lab:
 	@$(TICK) 'compiling bin/lab' $(GO) build -o bin/lab ./e2e/lab/cmd/lab
 
+.PHONY: bin-cluster
+bin-cluster:
+	@$(TICK) 'compiling bin/cluster' $(GO) build -o bin/cluster ./e2e/cluster/cmd/cluster
+
 .PHONY: lab-build cluster-build
 lab-build: bin-lab
-	@$(LAB) build
+	@$(RUNLAB) build
 
-cluster-build: lab-build ## make all that guests and cluster are made of, cached
-	@$(TICK) 'compiling bin/cluster' $(GO) build -o bin/cluster ./e2e/cluster/cmd/cluster
+cluster-build: lab-build bin-cluster ## make all that guests and cluster are made of, cached
 	@$(GO) with bin/cluster build
 
 build-zfs: bin-lab ## compile ZFS for guests that ask for it, cached
-	@$(LAB) build zfs
+	@$(RUNLAB) build zfs
 
 lab-shell: bin-lab ## a terminal in GUEST=storage-1 of a running lab
-	@$(LAB) shell $(GUEST)
+	@$(RUNLAB) shell $(GUEST)
 
-lab-stop: bin-lab ## end labs that are still running
-	@$(LAB) stop
+lab-kubectl: bin-cluster ## kubectl ARGS='get pods -A' in a running lab
+	@$(GO) with bin/cluster kubectl $(ARGS)
+
+lab-stop: bin-lab ## end labs that KEEP=1 left, or the one of LAB=NAME
+	@$(RUNLAB) stop
 
 clean-cache: ## remove the lab's cache; the next run builds all of it again
 	@if [ -x bin/lab ]; then bin/lab stop; fi

@@ -19,10 +19,17 @@ const Namespace = "pillar-csi-system"
 // placeholder is the binary's name in the lab overlay.
 const placeholder = "/lab/bin/pillar-lab"
 
-// Install applies pillar's manifests: the lab overlay, whose only purpose is the mounted
-// binary, or the base itself when the image is to be used. deploy is the repository's
-// folder of that name; pools, if not empty, is a file with another configuration of the
-// agents than the base's. It returns when the controller is ready, as `kubectl rollout status`
+// Manifests is the folder below deploy that Install applies: the lab overlay, whose only
+// purpose is the mounted binary, or the base itself when the image is to be used.
+func Manifests() string {
+	if os.Getenv(cluster.ImageVar) == "1" {
+		return "kustomize/base"
+	}
+	return "kustomize/overlays/lab"
+}
+
+// Install applies pillar's manifests. deploy is the repository's folder of that name; pools, if
+// not empty, is a file with another configuration of the agents than the base's. It returns when the controller is ready, as `kubectl rollout status`
 // does: until then the API server refuses stores and classes, because it cannot ask anybody.
 func Install(ctx context.Context, c *cluster.Cluster, deploy, pools string) error {
 	if err := apply(ctx, c, deploy, pools); err != nil {
@@ -33,10 +40,6 @@ func Install(ctx context.Context, c *cluster.Cluster, deploy, pools string) erro
 }
 
 func apply(ctx context.Context, c *cluster.Cluster, deploy, pools string) error {
-	overlay := "kustomize/overlays/lab"
-	if os.Getenv(cluster.ImageVar) == "1" {
-		overlay = "kustomize/base"
-	}
 	return c.ApplyEdited(ctx, func(o *unstructured.Unstructured) error {
 		replaceText(o.Object, placeholder, c.Pillar)
 		if pools == "" || o.GetKind() != "ConfigMap" {
@@ -47,7 +50,7 @@ func apply(ctx context.Context, c *cluster.Cluster, deploy, pools string) error 
 			return err
 		}
 		return unstructured.SetNestedField(o.Object, string(config), "data", "agent.yaml")
-	}, filepath.Join(deploy, overlay))
+	}, filepath.Join(deploy, Manifests()))
 }
 
 // replaceText replaces every string that equals old below a decoded YAML value.

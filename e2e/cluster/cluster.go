@@ -104,7 +104,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	for _, n := range c.nodes {
 		names = append(names, n.spec.Name)
 	}
-	dir := filepath.Join(c.lab.HostDir, "cluster")
+	dir := filepath.Join(c.lab.HostDir, stateDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

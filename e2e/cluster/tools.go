@@ -30,7 +30,7 @@ var programs = []program{
 	{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", "daemon sets, deployments, attach and detach; about 100 s"},
 	{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "places pods"},
 	{"kubelet", "k8s.io/kubernetes/cmd/kubelet", "runs pods in the guests"},
-	{"kubectl", "k8s.io/kubernetes/cmd/kubectl", "for people: make lab-shell"},
+	{"kubectl", "k8s.io/kubernetes/cmd/kubectl", "for people: cluster kubectl"},
 	{"csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", "sidecar of the controller"},
 	{"csi-attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", "sidecar of the controller"},
 	{"csi-resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer", "sidecar of the controller"},

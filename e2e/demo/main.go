@@ -11,10 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/pillar-csi/pillar/e2e"
 	"github.com/pillar-csi/pillar/e2e/cluster"
 	"github.com/pillar-csi/pillar/e2e/lab"
+	"github.com/pillar-csi/pillar/e2e/lab/namespace"
 )
 
 func main() {
@@ -51,9 +53,14 @@ func run(ctx context.Context, tell *teller, keep bool) (err error) {
 	if err == nil {
 		tell.summary()
 	}
-	if keep {
-		tell.say("KEEP=1: the machines stay until ctrl-C. Look around from another terminal with `make lab-shell`.")
-		<-ctx.Done()
+	switch {
+	case keep && ctx.Err() == nil:
+		if err != nil {
+			tell.failed(err)
+		}
+		err = errors.Join(err, s.stay(ctx))
+	case err == nil:
+		tell.say("Run it with KEEP=1 to keep the machines and look around.")
 	}
 	return err
 }
@@ -75,6 +82,45 @@ func (s *story) all(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// stay says how to look around, and returns when the user has. A machine that goes down
+// meanwhile, as by `reboot -f`, boots again.
+func (s *story) stay(ctx context.Context) error {
+	s.tell.say("")
+	s.tell.say("The machines stay until ctrl-C or `make lab-stop`. In another terminal:")
+	s.tell.command("make lab-shell GUEST=worker-1     # a shell in storage-1, worker-1 or worker-2; `reboot -f` boots it again")
+	s.tell.command("bin/cluster kubectl get pods -A   # the cluster's kubectl; deploy/samples makes the next volume")
+	if err := namespace.Keep(); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+		for _, g := range []*lab.Guest{s.storage.Guest, s.workers[0].Guest, s.workers[1].Guest} {
+			if g.Alive() {
+				continue
+			}
+			if err := s.again(ctx, g); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+// again boots a machine that went down.
+func (s *story) again(ctx context.Context, g *lab.Guest) error {
+	if err := g.Kill(); err != nil { // what is left of it
+		return err
+	}
+	if err := s.cluster.StartNode(ctx, g.Spec.Name); err != nil {
+		return err
+	}
+	s.tell.say(g.Spec.Name + " is Ready again.")
 	return nil
 }
 

@@ -105,7 +105,6 @@ func (t *teller) summary() {
 		}
 		fmt.Fprintf(t.out, "   %5.1f s  %s\n", end.Sub(s.begun).Seconds(), s.title)
 	}
-	t.say("Run it with KEEP=1 to keep the machines, then look around with `make lab-shell`.")
 }
 
 func (t *teller) failed(err error) {
