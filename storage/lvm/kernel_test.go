@@ -61,7 +61,7 @@ func removeGroup() {
 }
 
 func group() *lvm.Group {
-	return lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: vg, Mode: lvm.Linear})
+	return lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: vg})
 }
 
 // ownerTag is what a finished LV carries.
@@ -74,30 +74,36 @@ func spec(name string, bytes int64) storage.Spec {
 	}
 }
 
+// fixture is what the contract's tests need of a group. Who asks for it removes what they leave.
+func fixture(t testing.TB, backend storage.Backend) storagetest.Fixture {
+	hosttest.NoLeaks(t)
+	return storagetest.Fixture{
+		Backend: backend,
+		Pool:    vg,
+		Unit:    extent,
+		Names:   []string{"a.b+c_d-e", "lvol0", strings.Repeat("n", 100)},
+		Spec:    spec,
+		Open:    func(path string) (storagetest.Device, error) { return blockdev.Open(path, os.O_RDWR) },
+		Hold: func(t testing.TB, path string) func() {
+			release, err := blockdev.Hold(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = release() }
+		},
+		Stranger: func(t testing.TB, name string, bytes int64) {
+			tool(t, "lvcreate", "--yes", "--size", fmt.Sprintf("%db", bytes), "--name", name, vg)
+		},
+		Reboot: func(t testing.TB) { tool(t, "vgchange", "--activate", "n", vg) },
+	}
+}
+
 func TestGroup_contract_kernel(t *testing.T) {
 	g := emptyGroup(t)
 	storagetest.Run(t, func(t testing.TB) storagetest.Fixture {
-		hosttest.NoLeaks(t)
+		f := fixture(t, g)
 		t.Cleanup(func() { _, _ = distribution(unended(), "lvremove", "--yes", vg) })
-		return storagetest.Fixture{
-			Backend: g,
-			Pool:    vg,
-			Unit:    extent,
-			Names:   []string{"a.b+c_d-e", "lvol0", strings.Repeat("n", 100)},
-			Spec:    spec,
-			Open:    func(path string) (storagetest.Device, error) { return blockdev.Open(path, os.O_RDWR) },
-			Hold: func(t testing.TB, path string) func() {
-				release, err := blockdev.Hold(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return func() { _ = release() }
-			},
-			Stranger: func(t testing.TB, name string, bytes int64) {
-				tool(t, "lvcreate", "--yes", "--size", fmt.Sprintf("%db", bytes), "--name", name, vg)
-			},
-			Reboot: func(t testing.TB) { tool(t, "vgchange", "--activate", "n", vg) },
-		}
+		return f
 	})
 }
 

@@ -8,12 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/blockdev"
+	"github.com/pillar-csi/pillar/storage/host/hosttest"
 )
 
 // writeThin writes n bytes at off to a volume and has them on the disk.
@@ -24,20 +22,6 @@ func writeThin(name string, off int64, n int) error {
 	}
 	_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, n), off)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// wantData holds the first chunks of a volume to what writeThin wrote.
-func wantData(t *testing.T, name string, chunks int) {
-	t.Helper()
-	f, err := os.Open("/dev/" + vg + "/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	got := make([]byte, chunks*chunk)
-	if _, err := f.ReadAt(got, 0); err != nil || bytes.Count(got, []byte{0xa5}) != len(got) {
-		t.Errorf("%s lost data: %v", name, err)
-	}
 }
 
 func wantError(t *testing.T, what string, err, kind error, text string) {
@@ -76,7 +60,7 @@ func TestGroup_thinFull_kernel(t *testing.T) {
 	if err := writeThin("pvc-1", 20<<20, chunk); err == nil || time.Since(start) < time.Second {
 		t.Errorf("write without space = %v after %s, want an error after 2 s", err, time.Since(start))
 	}
-	wantData(t, "pvc-1", 80)
+	wantFull(t, "pvc-1", 80*chunk, 0xa5)
 	wantError(t, "Health", g.Health(ctx), storage.ErrNoSpace, "lvextend --size +SIZE "+vg+"/"+tp)
 	if err := writeThin("pvc-linear", 0, 8<<20); err != nil {
 		t.Errorf("write to a linear volume beside it = %v", err)
@@ -96,7 +80,7 @@ func TestGroup_thinFull_kernel(t *testing.T) {
 	if err := <-late; err != nil {
 		t.Errorf("write that waited for lvextend = %v", err)
 	}
-	wantData(t, "pvc-1", 161)
+	wantFull(t, "pvc-1", 161*chunk, 0xa5)
 	if err := g.Health(ctx); err != nil {
 		t.Errorf("Health = %v", err)
 	}
@@ -108,7 +92,7 @@ func TestGroup_thinFull_kernel(t *testing.T) {
 	if err := writeThin("pvc-1", 60<<20, chunk); err == nil || time.Since(start) > 30*time.Second {
 		t.Errorf("write without space = %v after %s, want an error at once", err, time.Since(start))
 	}
-	wantData(t, "pvc-1", 240)
+	wantFull(t, "pvc-1", 240*chunk, 0xa5)
 }
 
 // H-52: metadata to the brim, by thin devices that LVM knows nothing of. LVM takes no new
@@ -142,7 +126,7 @@ func TestGroup_thinMetadata_kernel(t *testing.T) {
 	if err := writeThin("pvc-1", 0, 4*chunk); err != nil {
 		t.Errorf("write to chunks it has = %v", err)
 	}
-	wantData(t, "pvc-1", 4)
+	wantFull(t, "pvc-1", 4*chunk, 0xa5)
 	if _, err := g.Create(ctx, spec("pvc-linear", 8<<20)); err != nil {
 		t.Errorf("Create of a linear volume beside it = %v", err)
 	}
@@ -153,7 +137,7 @@ func TestGroup_thinMetadata_kernel(t *testing.T) {
 	if err := writeThin("pvc-1", 8<<20, chunk); err != nil {
 		t.Errorf("write after lvextend = %v", err)
 	}
-	wantData(t, "pvc-1", 4)
+	wantFull(t, "pvc-1", 4*chunk, 0xa5)
 }
 
 // fillMetadata makes thin devices until so many percent of the metadata is used, and answers
@@ -161,7 +145,7 @@ func TestGroup_thinMetadata_kernel(t *testing.T) {
 func fillMetadata(t *testing.T, pool string, id, percent int) int {
 	t.Helper()
 	for ; id < 3000; id++ {
-		if err := dmMessage(pool, fmt.Sprintf("create_thin %d", id)); err != nil {
+		if err := hosttest.DMMessage(pool, fmt.Sprintf("create_thin %d", id)); err != nil {
 			if percent < 100 {
 				t.Fatal(err)
 			}
@@ -179,27 +163,4 @@ func fillMetadata(t *testing.T, pool string, id, percent int) int {
 	}
 	t.Fatal("the metadata does not fill")
 	return 0
-}
-
-// dmMessage sends a message to a device's target: hundreds of dmsetup take too long
-// (DM_TARGET_MSG, include/uapi/linux/dm-ioctl.h).
-func dmMessage(name, message string) error {
-	control, err := os.OpenFile("/dev/mapper/control", os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer control.Close()
-	var call struct {
-		head    unix.DmIoctl
-		sector  uint64
-		message [128]byte
-	}
-	call.head.Version = [3]uint32{4, 0, 0}
-	call.head.Data_size, call.head.Data_start = uint32(unsafe.Sizeof(call)), unix.SizeofDmIoctl
-	copy(call.head.Name[:], name)
-	copy(call.message[:], message)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, control.Fd(), unix.DM_TARGET_MSG, uintptr(unsafe.Pointer(&call))); errno != 0 {
-		return fmt.Errorf("message %q to %s: %w", message, name, errno)
-	}
-	return nil
 }

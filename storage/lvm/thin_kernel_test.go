@@ -32,7 +32,7 @@ func thinPool(t testing.TB, mib int) *lvm.Group {
 }
 
 func thinGroup() *lvm.Group {
-	return lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: vg, ThinPool: tp, Mode: lvm.Thin})
+	return lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: vg, ThinPool: tp})
 }
 
 func thin(name string, bytes int64) storage.Spec {
@@ -43,35 +43,19 @@ func thin(name string, bytes int64) storage.Spec {
 
 func TestGroup_thinContract_kernel(t *testing.T) {
 	thinPool(t, 20)
-	fixture := func(t testing.TB) storagetest.Fixture {
-		hosttest.NoLeaks(t)
+	thinFixture := func(t testing.TB) storagetest.Fixture {
+		f := fixture(t, thinGroup()) // after a reboot it is a new process that looks
 		t.Cleanup(func() {
 			_, _ = distribution(unended(), "lvremove", "--yes", "--select", "pool_lv="+tp, vg)
 		})
-		return storagetest.Fixture{
-			Backend:     thinGroup(), // after a reboot it is a new process that looks
-			Pool:        vg,
-			Unit:        extent,
-			Slack:       4 * chunk,
-			Overcommits: true,
-			Names:       []string{"a.b+c_d-e", strings.Repeat("n", 100)},
-			Spec:        thin,
-			Open:        func(path string) (storagetest.Device, error) { return blockdev.Open(path, os.O_RDWR) },
-			Hold: func(t testing.TB, path string) func() {
-				release, err := blockdev.Hold(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return func() { _ = release() }
-			},
-			Stranger: func(t testing.TB, name string, bytes int64) {
-				tool(t, "lvcreate", "--yes", "--type", "thin", "--virtualsize", fmt.Sprintf("%db", bytes), "--thinpool", tp, "--name", name, vg)
-			},
-			Reboot: func(t testing.TB) { tool(t, "vgchange", "--activate", "n", vg) },
+		f.Spec, f.Slack, f.Overcommits = thin, 4*chunk, true
+		f.Stranger = func(t testing.TB, name string, bytes int64) {
+			tool(t, "lvcreate", "--yes", "--type", "thin", "--virtualsize", fmt.Sprintf("%db", bytes), "--thinpool", tp, "--name", name, vg)
 		}
+		return f
 	}
-	storagetest.Run(t, fixture)
-	t.Run("one volume fills the pool", func(t *testing.T) { storagetest.Brim(t, fixture(t)) })
+	storagetest.Run(t, thinFixture)
+	t.Run("one volume fills the pool", func(t *testing.T) { storagetest.Brim(t, thinFixture(t)) })
 }
 
 // N-9: a pool that does not zero what it hands out is refused until it does.
@@ -141,7 +125,7 @@ func TestGroup_thinDamaged_kernel(t *testing.T) {
 	if _, err := g.Activate(t.Context(), "pvc-1", owner); err != nil {
 		t.Fatalf("Activate after the repair = %v", err)
 	}
-	wantData(t, "pvc-1", 4)
+	wantFull(t, "pvc-1", 4*chunk, 0xa5)
 }
 
 // damage deactivates the pool and spoils the superblock of its metadata, wherever on the

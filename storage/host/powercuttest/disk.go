@@ -165,7 +165,7 @@ func (d *Disk) Record(t *testing.T, op func(mark func(what string))) {
 	}
 	d.create(device, "log-writes", d.disk+" "+d.log)
 	op(func(what string) {
-		if err := messageDM(device, "mark "+oneWord(what)); err != nil {
+		if err := hosttest.DMMessage(device, "mark "+oneWord(what)); err != nil {
 			t.Errorf("mark %q: %v", what, err)
 		}
 	})
