@@ -31,8 +31,8 @@ import (
 // somebody's lock, and dies with everything it started.
 const commandTimeout = 30 * time.Second
 
-// errHangs is no context.DeadlineExceeded: the caller's own deadline has not passed.
-var errHangs = fmt.Errorf("no answer within %s", commandTimeout)
+// commands is how many tools run at once: they would only queue for LVM's own lock.
+const commands = 1
 
 // settings are given to every tool, so that a pod with its own lvm.conf and a machine with
 // the distribution's behave the same (lvm.conf(5)):
@@ -78,8 +78,7 @@ type Group struct {
 	run    host.Runner
 	root   host.Root
 	cfg    Config
-	looked atomic.Bool   // at the thin pool: see seen
-	turn   chan struct{} // one LVM tool at a time: they would only queue for LVM's own lock
+	looked atomic.Bool // at the thin pool: see seen
 	open   func(lv report, flag int) (device, error)
 	flush  func(ctx context.Context) error // before success is answered
 }
@@ -91,21 +90,13 @@ func New(run host.Runner, root host.Root, cfg Config) *Group {
 	if cfg.Open == nil {
 		cfg.Open = openNode
 	}
-	g := &Group{run: &host.Few{Runner: run}, root: root, cfg: cfg, turn: make(chan struct{}, 1)}
+	g := &Group{run: host.NewFew(run, commands, commandTimeout), root: root, cfg: cfg}
 	g.open, g.flush = g.openVerified, g.flushDisks
 	return g
 }
 
 // lvm runs one tool. Its error is classified.
 func (g *Group) lvm(ctx context.Context, tool string, args ...string) ([]byte, error) {
-	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: %w", tool, ctx.Err())
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, errHangs)
-	defer cancel()
 	out, err := g.run.Run(ctx, tool, append([]string{"--config", settings}, args...)...)
 	if err = classify(err); errors.Is(err, errDamaged) {
 		err = fmt.Errorf("%w: %w", thinPool{target: g.target(g.cfg.ThinPool)}.damaged("is damaged"), err)

@@ -30,11 +30,8 @@ import (
 // disk that does not answer, and dies with everything it started.
 const commandTimeout = 30 * time.Second
 
-// errHangs is no context.DeadlineExceeded: the caller's own deadline has not passed.
-var errHangs = fmt.Errorf("no answer within %s", commandTimeout)
-
 // commands is how many tools run at once on one pool. They meet in the same transaction
-// group, so some together are quicker than one by one; a pool that hangs holds no more.
+// group, so some together are quicker than one by one.
 const commands = 8
 
 // suspended is the state of a pool that has lost its disks: all I/O waits (failmode=wait).
@@ -54,7 +51,6 @@ type Pool struct {
 	run   host.Runner
 	root  host.Root
 	cfg   Config
-	slots chan struct{}
 	nodes *nodes
 }
 
@@ -62,7 +58,7 @@ var _ storage.Backend = (*Pool)(nil)
 
 // New answers the zvols of cfg. Nothing is run or checked yet.
 func New(run host.Runner, root host.Root, cfg Config) *Pool {
-	return &Pool{run: &host.Few{Runner: run}, root: root, cfg: cfg, slots: make(chan struct{}, commands), nodes: newNodes(root, cfg.Ask)}
+	return &Pool{run: host.NewFew(run, commands, commandTimeout), root: root, cfg: cfg, nodes: newNodes(root, cfg.Ask)}
 }
 
 // parent is the dataset that volumes are made in.
@@ -85,14 +81,6 @@ func (p *Pool) tool(ctx context.Context, tool string, args ...string) ([]byte, e
 	if state == suspended {
 		return nil, p.unwell(state)
 	}
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: %w", tool, ctx.Err())
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, errHangs)
-	defer cancel()
 	out, err := p.run.Run(ctx, tool, args...)
 	return out, classify(err)
 }

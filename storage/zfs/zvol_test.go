@@ -481,8 +481,8 @@ func TestPool_hangs(t *testing.T) {
 		if _, err := p.Inspect(ctx, "pvc-1"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Inspect behind hanging ones = %v, want its own deadline", err)
 		}
-		if _, err := p.Inspect(t.Context(), "pvc-1"); !errors.Is(err, errHangs) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Inspect = %v, want %v", err, errHangs)
+		if _, err := p.Inspect(t.Context(), "pvc-1"); !errors.Is(err, host.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Inspect = %v, want %v", err, host.ErrNoAnswer)
 		}
 	})
 }
