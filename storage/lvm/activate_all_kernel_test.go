@@ -47,7 +47,7 @@ func TestGroup_ActivateAll_kernel(t *testing.T) {
 
 	for _, want := range []int{3, 1} { // the second finds them active
 		count := &counting{}
-		g := lvm.New(count, "", lvm.Config{VolumeGroup: vg, Mode: lvm.Linear})
+		g := lvm.New(count, "", lvm.Config{VolumeGroup: vg})
 		results := g.ActivateAll(t.Context(), owners)
 		for name, want := range map[string]error{"pvc-absent": storage.ErrNotFound, "pvc-theirs": storage.ErrForeign, "pvc-unfinished": storage.ErrPrecondition} {
 			if !errors.Is(results[name], want) {

@@ -25,7 +25,7 @@ func TestGroup_machineSettings_kernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := host.Exec{Env: []string{"LVM_SYSTEM_DIR=" + dir}}
-	g := lvm.New(run, "", lvm.Config{VolumeGroup: vg, ThinPool: tp, Mode: lvm.Thin})
+	g := lvm.New(run, "", lvm.Config{VolumeGroup: vg, ThinPool: tp})
 	if err := g.Health(t.Context()); err != nil {
 		t.Errorf("Health = %v", err)
 	}

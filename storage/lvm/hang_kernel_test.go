@@ -64,7 +64,7 @@ func (s slowDisk) load(delay string) {
 func TestGroup_hangingDisk_kernel(t *testing.T) {
 	g := emptyGroup(t)
 	disk := newSlowDisk(t)
-	slow := lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: slowVG, Mode: lvm.Linear})
+	slow := lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: slowVG})
 	for _, group := range []*lvm.Group{g, slow} { // from here on the hints are there
 		if _, err := group.Pool(t.Context()); err != nil {
 			t.Fatal(err)

@@ -67,7 +67,6 @@ const (
 type Config struct {
 	VolumeGroup string
 	ThinPool    string // empty: none
-	Mode        string // provisioning mode of the entry; requests carry their own
 
 	// Open opens a block device with os.O_* flags; nil opens the kernel's.
 	Open func(path string, flag int) (Device, error)

@@ -81,7 +81,7 @@ func (d *disk) Close() error { return nil }
 func dirty() *disk { return &disk{content: bytes.Repeat([]byte{0xa5}, 2*extent)} }
 
 func group(t *testing.T, d *disk, steps ...hosttest.Step) *Group {
-	g := New(hosttest.Script(t, steps...), host.Root(t.TempDir()), Config{VolumeGroup: "vg0", Mode: Linear})
+	g := New(hosttest.Script(t, steps...), host.Root(t.TempDir()), Config{VolumeGroup: "vg0"})
 	g.open = func(lv report, flag int) (device, error) {
 		if d == nil {
 			t.Fatalf("the device of %s was opened", lv.name)

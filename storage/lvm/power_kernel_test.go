@@ -75,11 +75,11 @@ func TestGroup_powerCut_kernel(t *testing.T) {
 		spec  func(string, int64) storage.Spec
 	}{
 		"linear": {
-			group: lvm.New(oneDisk{}, "", lvm.Config{VolumeGroup: vg, Mode: lvm.Linear}),
+			group: lvm.New(oneDisk{}, "", lvm.Config{VolumeGroup: vg}),
 			spec:  spec,
 		},
 		"thin": {
-			group: lvm.New(oneDisk{}, "", lvm.Config{VolumeGroup: vg, ThinPool: tp, Mode: lvm.Thin}),
+			group: lvm.New(oneDisk{}, "", lvm.Config{VolumeGroup: vg, ThinPool: tp}),
 			pool:  []string{"--type", "thin-pool", "--size", "8m", "--chunksize", "64k", "--poolmetadatasize", "2m", "--name", tp, vg},
 			spec:  thin,
 		},

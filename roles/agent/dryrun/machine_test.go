@@ -31,11 +31,11 @@ func newMachine(t testing.TB, dir string, pools ...dryrun.Pool) *dryrun.Machine 
 }
 
 func group(m *dryrun.Machine) *lvm.Group {
-	return lvm.New(m, m.Root(), lvm.Config{VolumeGroup: "vg0", Mode: lvm.Linear, Open: m.Open})
+	return lvm.New(m, m.Root(), lvm.Config{VolumeGroup: "vg0", Open: m.Open})
 }
 
 func thinGroup(m *dryrun.Machine) *lvm.Group {
-	return lvm.New(m, m.Root(), lvm.Config{VolumeGroup: "vg0", ThinPool: "tp", Mode: lvm.Thin, Open: m.Open})
+	return lvm.New(m, m.Root(), lvm.Config{VolumeGroup: "vg0", ThinPool: "tp", Open: m.Open})
 }
 
 func zvols(m *dryrun.Machine) *zfs.Pool {
