@@ -73,7 +73,7 @@ func TestGroup_successIsFlushed(t *testing.T) {
 		steps []hosttest.Step
 		do    func(g *Group) error
 	}{
-		"a create that finds its LV": {[]hosttest.Step{vgs(0), there, there}, func(g *Group) error {
+		"a create that finds its LV": {[]hosttest.Step{vgs(0), there}, func(g *Group) error {
 			_, err := g.Create(t.Context(), request(2*extent))
 			return err
 		}},

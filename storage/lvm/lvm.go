@@ -146,9 +146,11 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 		return storage.Volume{}, err
 	case lv.made() != s.LVM.Mode || lv.size != size:
 		return storage.Volume{}, fmt.Errorf("%w: as %s of %d bytes, asked for %s of %d", storage.ErrConflict, lv.layout, lv.size, s.LVM.Mode, size)
-	default:
-		return g.activate(ctx, s.ID.Name, s.Owner)
 	}
+	if err := g.finished(lv); err != nil {
+		return storage.Volume{}, err
+	}
+	return g.activate(ctx, lv, s.Owner)
 }
 
 // make makes a new LV and takes its tag away once nothing of an earlier one shows.
@@ -246,23 +248,24 @@ func (g *Group) finished(lv report) error {
 // Activate implements storage.Backend: the LV's device is there and is this LV's. Only a
 // finished LV is activated, and nothing but it and the thin pool it is in.
 func (g *Group) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
-	v, err := g.activate(ctx, name, owner)
+	lv, err := g.usable(ctx, name, owner)
+	var v storage.Volume
+	if err == nil {
+		v, err = g.activate(ctx, lv, owner)
+	}
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("activate LV %s: %w", g.target(name), err)
 	}
 	return v, nil
 }
 
-func (g *Group) activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
-	lv, err := g.usable(ctx, name, owner)
-	if err != nil {
-		return storage.Volume{}, err
-	}
+func (g *Group) activate(ctx context.Context, lv report, owner storage.Owner) (storage.Volume, error) {
 	if !lv.active {
-		if _, err := g.lvm(ctx, "lvchange", "--activate", "y", g.target(name)); err != nil {
-			return storage.Volume{}, err
+		_, err := g.lvm(ctx, "lvchange", "--activate", "y", g.target(lv.name))
+		if err == nil {
+			lv, err = g.usable(ctx, lv.name, owner)
 		}
-		if lv, err = g.usable(ctx, name, owner); err != nil {
+		if err != nil {
 			return storage.Volume{}, err
 		}
 	}

@@ -112,10 +112,10 @@ func TestGroup_Create(t *testing.T) {
 			wiped: true,
 		},
 		"B-223 there already": {
-			steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", plain("pvc-1", 2*extent)), lvs("vg0/pvc-1", plain("pvc-1", 2*extent))},
+			steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", plain("pvc-1", 2*extent))},
 		},
 		"B-224 there, inactive": {
-			steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", inactive("pvc-1", 2*extent)), lvs("vg0/pvc-1", inactive("pvc-1", 2*extent)),
+			steps: []hosttest.Step{vgs(0), lvs("vg0/pvc-1", inactive("pvc-1", 2*extent)),
 				ran("lvchange", "--activate", "y", "vg0/pvc-1"), lvs("vg0/pvc-1", plain("pvc-1", 2*extent))},
 		},
 		"B-222 left unfinished": {

@@ -62,8 +62,8 @@ func TestGroup_createThin(t *testing.T) {
 		"B-220 new":             append([]hosttest.Step{poolLVs(awake.String()), absent()}, made...),
 		"pool asleep":           append([]hosttest.Step{poolLVs(asleep.String()), wake(), poolLVs(awake.String()), absent()}, made...),
 		"D-14 nearly full":      append([]hosttest.Step{poolLVs(awake.with(func(r *poolRow) { r.data = "99.99" }).String()), absent()}, made...),
-		"B-223 there":           {poolLVs(awake.String()), thinLV(2*extent, ""), thinLV(2*extent, "")},
-		"there, pool full":      {poolLVs(awake.with(func(r *poolRow) { r.data = "100.00" }).String()), thinLV(2*extent, ""), thinLV(2*extent, "")},
+		"B-223 there":           {poolLVs(awake.String()), thinLV(2*extent, "")},
+		"there, pool full":      {poolLVs(awake.with(func(r *poolRow) { r.data = "100.00" }).String()), thinLV(2*extent, "")},
 		"B-222 left unfinished": append([]hosttest.Step{poolLVs(awake.String()), thinLV(2*extent, ","+incompleteTag), lvremove()}, made...),
 	}
 	for name, steps := range tests {
