@@ -89,6 +89,7 @@ var computed = map[string][]string{
 	`"mkfs." + want.Type`: {"mkfs.ext4", "mkfs.xfs"},
 	`repair[0]`:           {"vgmknodes", "lvchange"},
 	`tool`:                nil, // lvm.Group's lvm and zfs.Pool's tool, whose callers name it
+	`name`:                nil, // host.Few's Run, a Runner whose callers name it
 }
 
 // TestPrograms holds Programs to the calls of host.Runner in the product's source: methods
