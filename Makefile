@@ -75,6 +75,7 @@ in-lab = $(TICK) 'compiling the tests of $1' $(GO) test -c -tags lab -o bin/$(no
 
 e2e: cluster-build build-zfs ## lab, cluster, a thousand claims and user stories, RUN=TestName for some
 	$(call in-lab,e2e/lab)
+	$(call in-lab,e2e/lab/cmd/lab)
 	$(call in-lab,e2e/outage)
 	$(call in-lab,e2e/cluster)
 	$(call in-lab,e2e/scale)

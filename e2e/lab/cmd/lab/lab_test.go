@@ -70,6 +70,32 @@ func TestEnter_ends(t *testing.T) {
 	}
 }
 
+// TestStop_kept: a lab that KEEP=1 left ends when asked, long before it would be killed.
+func TestStop_kept(t *testing.T) {
+	bin := buildLab(t)
+	mark := fmt.Sprintf("20000.%d", os.Getpid())
+	enter := exec.Command(bin, "enter", "--", "sh", "-c", "setsid sleep "+mark+" >/dev/null 2>&1 & echo $PILLAR_LAB_RUN")
+	enter.Env = append(os.Environ(), "KEEP=1")
+	run, err := enter.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Base(strings.TrimSpace(string(run)))
+	stop := exec.Command(bin, "stop")
+	stop.Env = append(os.Environ(), "LAB="+name)
+	begun := time.Now()
+	out, err := stop.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "ended "+name) {
+		t.Errorf("stop = %v: %s, want ended %s", err, out, name)
+	}
+	if took := time.Since(begun); took > endWait {
+		t.Errorf("stop took %s", took)
+	}
+	if left := running("sleep\x00" + mark); left != 0 {
+		t.Errorf("%d processes live on", left)
+	}
+}
+
 // running counts the processes with a command line.
 func running(cmdline string) int {
 	found := 0
