@@ -16,7 +16,7 @@ import (
 )
 
 // moved adds to AgentConnected which volumes are recorded at another address than the agent
-// has now, and tells it when the address changes. Hosts dial the recorded one, which a
+// has now, and has that told when the address changes. Hosts dial the recorded one, which a
 // PersistentVolume keeps for life: without a word a pod would just time out. The machine may
 // have both, so nothing is refused.
 func (r *Agents) moved(ctx context.Context, pa *v1alpha1.PillarAgent, s status) error {
@@ -36,7 +36,7 @@ func (r *Agents) moved(ctx context.Context, pa *v1alpha1.PillarAgent, s status) 
 	c := meta.FindStatusCondition(*s.conditions, v1alpha1.AgentConnected)
 	s.set(c.Type, c.Status, c.Reason, c.Message+between+note)
 	if was := s.old.(*v1alpha1.PillarAgent).Status.ResolvedAddress; was != pa.Status.ResolvedAddress {
-		r.tell(pa, corev1.EventTypeWarning, eventMoved, "Resolve", note)
+		*s.notices = append(*s.notices, notice{corev1.EventTypeWarning, eventMoved, "Resolve", note})
 	}
 	return nil
 }

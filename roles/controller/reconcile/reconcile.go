@@ -95,11 +95,15 @@ type status struct {
 	conditions *[]metav1.Condition
 	before     []metav1.Condition
 	obj, old   client.Object
+	notices    *[]notice // told once the status is written
 }
+
+// notice is an event that is no condition's.
+type notice struct{ kind, reason, action, note string }
 
 // begin starts a status; conditions are obj's own.
 func begin(obj client.Object, conditions *[]metav1.Condition) status {
-	return status{conditions, slices.Clone(*conditions), obj, obj.DeepCopyObject().(client.Object)}
+	return status{conditions, slices.Clone(*conditions), obj, obj.DeepCopyObject().(client.Object), &[]notice{}}
 }
 
 func (s status) set(kind string, value metav1.ConditionStatus, reason, message string) {
@@ -174,6 +178,9 @@ func (k kube) finish(ctx context.Context, s status, next time.Duration) (ctrl.Re
 	}
 	for _, c := range changes {
 		k.tell(s.obj, eventType(c), c.Reason, c.Type, c.Message)
+	}
+	for _, n := range *s.notices {
+		k.tell(s.obj, n.kind, n.reason, n.action, n.note)
 	}
 	return result, nil
 }
