@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
@@ -191,10 +192,16 @@ func (r *exports) complete(ctx context.Context, agent string, client *agentrpc.C
 	sent := len(w.items)
 	results, err := client.Reconcile(ctx, true, w.items)
 	if err != nil {
+		unsent(ctx, agent, sent, err)
 		w.failed(err)
 		return w, fmt.Sprintf("send %d exports: %s", sent, err)
 	}
 	return w, w.results(results)
+}
+
+// unsent logs a request that came to nothing; that an item failed is record's to say.
+func unsent(ctx context.Context, agent string, volumes int, err error) {
+	log.FromContext(ctx).Error(err, "exports not sent", "agent", agent, "volumes", volumes)
 }
 
 // send sends what is due. An agent that turns out to be gated is restored next (B-279).
@@ -215,6 +222,7 @@ func (r *exports) send(ctx context.Context, agent string, client *agentrpc.Clien
 			return nil
 		}
 		if err != nil {
+			unsent(ctx, agent, len(w.items), err)
 			w.failed(err)
 			r.kick(agent)
 		} else {

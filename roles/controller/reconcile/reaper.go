@@ -23,6 +23,7 @@ import (
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
+	"github.com/pillar-csi/pillar/roles/telemetry"
 )
 
 // Pacing of the reaper. The grace counts from a record's last change (block.md U-11).
@@ -108,7 +109,7 @@ func (r *Reaper) pass(ctx context.Context) error {
 		group.Go(func() error {
 			for _, name := range names {
 				if _, err := r.Look(ctx, name); err != nil {
-					log.FromContext(ctx).Error(err, "abandoned volume", "volume", name)
+					log.FromContext(ctx).Error(err, "abandoned volume", telemetry.KeyPVName, name)
 				}
 			}
 			return nil
@@ -149,7 +150,7 @@ func (r *Reaper) reap(ctx context.Context, v *v1alpha1.PillarVolumeState) (Outco
 	}
 	note := "claim " + claimOf(v).UID + " is gone and no PersistentVolume was made; what was left on agent " + v.Spec.AgentRef + " is removed"
 	r.events.Eventf(v, nil, corev1.EventTypeNormal, "VolumeReaped", "Reap", "%s", note)
-	log.FromContext(ctx).Info("volume reaped", "volume", v.Name, "agent", v.Spec.AgentRef)
+	log.FromContext(ctx).Info("volume reaped", telemetry.KeyPVName, v.Name, "agent", v.Spec.AgentRef)
 	return Reaped, nil
 }
 

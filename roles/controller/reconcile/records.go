@@ -25,6 +25,7 @@ import (
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/roles/controller/chap"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
+	"github.com/pillar-csi/pillar/roles/telemetry"
 	"github.com/pillar-csi/pillar/storage"
 )
 
@@ -85,7 +86,7 @@ func (r *exports) read(ctx context.Context, agent string, names []string) []*v1a
 		case err == nil:
 			volumes = append(volumes, v)
 		case !apierrors.IsNotFound(err) && !errors.Is(err, storage.ErrNotFound):
-			log.FromContext(ctx).Error(err, "read record to send", "volume", name)
+			log.FromContext(ctx).Error(err, "read record to send", telemetry.KeyPVName, name)
 		}
 	}
 	return volumes
@@ -267,6 +268,9 @@ func (r *exports) record(ctx context.Context, agent string, o outcome) {
 	err := r.cached.Status().Patch(ctx, v, locked(s.old))
 	switch {
 	case err == nil:
+		if own(o.reason) {
+			log.FromContext(ctx).Error(errors.New(o.message), "export not reconciled", telemetry.KeyPVName, v.Name, "agent", agent, "reason", o.reason)
+		}
 		if askedAbout(s.before, o.reason) {
 			for _, c := range changes {
 				r.tell(v, eventType(c), c.Reason, c.Type, c.Message)
@@ -275,7 +279,7 @@ func (r *exports) record(ctx context.Context, agent string, o outcome) {
 	case apierrors.IsNotFound(err):
 	default:
 		if !apierrors.IsConflict(err) {
-			log.FromContext(ctx).Error(err, "record export condition", "volume", v.Name)
+			log.FromContext(ctx).Error(err, "record export condition", telemetry.KeyPVName, v.Name)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -283,17 +287,20 @@ func (r *exports) record(ctx context.Context, agent string, o outcome) {
 	}
 }
 
-// askedAbout tells whether a change is the volume's own trouble, or the end of it. That
-// its agent went or came is told once, at the PillarAgent.
-func askedAbout(before []metav1.Condition, reason string) bool {
-	reasons := []string{reason}
-	if have := meta.FindStatusCondition(before, v1alpha1.ExportReconciled); have != nil {
-		reasons = append(reasons, have.Reason)
-	}
-	for _, r := range reasons {
-		if r == v1alpha1.ReasonReconcileFailed || r == v1alpha1.ReasonExportSpecMissing {
-			return true
-		}
+// own tells whether a reason is the volume's own trouble; that its agent went is told once, at
+// the PillarAgent. A token that was only late is in no record, since its write fails: one that
+// is refused although nothing newer was committed means that the API's data is older than the
+// agent's, as after a restore from a backup.
+func own(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonReconcileFailed, v1alpha1.ReasonExportSpecMissing, v1alpha1.ReasonStaleGeneration:
+		return true
 	}
 	return false
+}
+
+// askedAbout tells whether a change is the volume's own trouble, or the end of it.
+func askedAbout(before []metav1.Condition, reason string) bool {
+	have := meta.FindStatusCondition(before, v1alpha1.ExportReconciled)
+	return own(reason) || have != nil && own(have.Reason)
 }
