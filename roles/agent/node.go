@@ -109,7 +109,7 @@ func (n node) zvolPool(e *zfsEntry) pool {
 }
 
 func (n node) lvmPool(e *lvmEntry) pool {
-	cfg := lvm.Config{VolumeGroup: e.VolumeGroup, ThinPool: e.ThinPool}
+	cfg := lvm.Config{VolumeGroup: e.VolumeGroup, ThinPool: e.ThinPool, Tenants: nvmet.Prefix}
 	if n.simulated != nil {
 		cfg.Open = n.simulated.Open
 	}

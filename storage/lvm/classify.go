@@ -22,6 +22,7 @@ var said = []struct {
 	begin, end string
 	kind       error
 }{
+	{`Multiple VGs found with the same name: skipping `, ``, storage.ErrPrecondition}, // LVM says what mends it
 	{`Volume group "`, `" not found`, errNoGroup},
 	{`Failed to find logical volume "`, `"`, storage.ErrNotFound},
 	{`Logical Volume "`, `" already exists in volume group`, storage.ErrConflict},

@@ -39,16 +39,15 @@ const commands = 1
 //
 //	activation  the tools make and remove nodes below /dev themselves, and start no dmeventd
 //	backup      no copies of the metadata in a container's /etc; the archive only grows
-//	devices     PVs inside LVs (scan_lvs) and inside zvols belong to the guest that made
-//	            them (filter); nobody else's devices file or udev database decides
+//	devices     PVs inside LVs (scan_lvs) and inside other volumes (see filter) belong to
+//	            who made them; nobody else's devices file or udev database decides
 //	log, report the words and values that this package knows
 //
 // activation_mode keeps an LV from being activated without the disks it has lost: it would
 // read as missing_stripe_filler says, which may be zeroes.
 const settings = `activation{udev_sync=0 udev_rules=0 monitoring=0 activation_mode="degraded"} backup{backup=0 archive=0} ` +
 	`log{prefix="  " command_names=0 silent=0 report_command_log=0} report{binary_values_as_numeric=0 list_item_separator=","} ` +
-	`devices{scan_lvs=0 use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" ` +
-	`filter=["r|^/dev/zd|","r|^/dev/zvol/|","a|.*|"]}`
+	`devices{scan_lvs=0 use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none"}`
 
 // incompleteTag marks an LV between lvcreate and the proof that it is blank. lvcreate sets
 // it, the last step of Create removes it; it stays where a crash came between (B-222).
@@ -67,6 +66,10 @@ const (
 type Config struct {
 	VolumeGroup string
 	ThinPool    string // empty: none
+
+	// Tenants is how the NQNs of volumes begin: on a disk of such a subsystem is a tenant's
+	// content. Empty: none is.
+	Tenants string
 
 	// Open opens a block device with os.O_* flags; nil opens the kernel's.
 	Open func(path string, flag int) (Device, error)
@@ -96,7 +99,11 @@ func New(run host.Runner, root host.Root, cfg Config) *Group {
 
 // lvm runs one tool. Its error is classified.
 func (g *Group) lvm(ctx context.Context, tool string, args ...string) ([]byte, error) {
-	out, err := g.run.Run(ctx, tool, append([]string{"--config", settings}, args...)...)
+	filter, err := g.filter()
+	if err != nil {
+		return nil, err
+	}
+	out, err := g.run.Run(ctx, tool, append([]string{"--config", settings + " " + filter}, args...)...)
 	if err = classify(err); errors.Is(err, errDamaged) {
 		err = fmt.Errorf("%w: %w", thinPool{target: g.target(g.cfg.ThinPool)}.damaged("is damaged"), err)
 	}

@@ -139,6 +139,7 @@ func TestClassify(t *testing.T) {
 		"open":              {"File descriptor 7 (/dev/x) leaked on lvremove invocation.\n  Logical volume vg9/a in use.", storage.ErrBusy},
 		"a disk is missing": {"WARNING: VG vg9 is missing PV x (last written to /dev/sdb).\n  Cannot change VG vg9 while PVs are missing.\n  See vgreduce --removemissing and vgextend --restoremissing.\n  Cannot process volume group vg9", storage.ErrPrecondition},
 		"its disk, too":     {"WARNING: VG vg9 is missing PV x (last written to /dev/sdb).\n  Refusing activation of partial LV vg9/a.  Use '--activationmode partial' to override.", storage.ErrPrecondition},
+		"two of the name":   {"WARNING: VG name vg9 is used by VGs x and y.\n  Fix duplicate VG names with vgrename uuid, a device filter, or system IDs.\n  Multiple VGs found with the same name: skipping vg9", storage.ErrPrecondition},
 		"claimed":           {"Logical volume vg9/a is used by another device.", storage.ErrBusy},
 		"mounted":           {"Logical volume vg9/a contains a filesystem in use.", storage.ErrBusy},
 	}
@@ -157,7 +158,7 @@ func TestClassify(t *testing.T) {
 	for _, stderr := range []string{
 		"", "Permission denied", "Couldn't find device with uuid x.", "Cannot process volume group vg9",
 		"Can't get lock for vg9", "WARNING: Volume group \"vg9\" is not consistent.", "not found",
-		`Multiple VGs found with the same name: skipping vg9`, "VG vg9 is missing PV x (last written to /dev/sdb).",
+		"VG vg9 is missing PV x (last written to /dev/sdb).",
 	} {
 		err := classify(&host.ExitError{Argv: []string{"lvs"}, Code: 5, Stderr: stderr})
 		for _, k := range kinds {
