@@ -68,7 +68,7 @@ func (g *Guest) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	life, err := g.launch(ctx, console)
+	life, err := g.launch(ctx, console, at)
 	if err != nil {
 		return fmt.Errorf("boot %s: %w", g.Spec.Name, err)
 	}
@@ -80,8 +80,8 @@ func (g *Guest) Start(ctx context.Context) error {
 }
 
 // launch starts the guest's process in a session of its own and returns a context that ends
-// with it.
-func (g *Guest) launch(ctx context.Context, console *os.File) (context.Context, error) {
+// with it. The console of this boot begins at offset at.
+func (g *Guest) launch(ctx context.Context, console *os.File, at int64) (context.Context, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.life != nil && g.life.Err() == nil {
@@ -106,7 +106,7 @@ func (g *Guest) launch(ctx context.Context, console *os.File) (context.Context, 
 		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
-	g.cmd, g.life = cmd, life
+	g.cmd, g.life, g.booted = cmd, life, at
 	go func() {
 		cmd.Wait()
 		end()

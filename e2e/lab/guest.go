@@ -73,9 +73,10 @@ type Guest struct {
 	agent  *agent.Client
 	images []string // host paths: /var first, then the spare disks
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	life context.Context // ends when the process of this boot is gone
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	booted int64           // where this boot begins on the console
+	life   context.Context // ends when the process of this boot is gone
 }
 
 // Exec runs a bash script as root (set -e is not set) and returns its output, standard
@@ -126,8 +127,8 @@ func (g *Guest) Get(ctx context.Context, path string) (data []byte, err error) {
 	return data, err
 }
 
-// during runs act until it is done, ctx ends or the guest goes down. A dead guest resets no
-// connection, so act would otherwise wait for ever.
+// during runs act until it is done, ctx ends, the guest goes down or does not answer any more:
+// ErrDown, ErrSilent. A dead guest resets no connection, so act would otherwise wait for ever.
 func (g *Guest) during(ctx context.Context, act func(context.Context) error) error {
 	g.mu.Lock()
 	life := g.life
@@ -135,17 +136,18 @@ func (g *Guest) during(ctx context.Context, act func(context.Context) error) err
 	if life == nil {
 		return fmt.Errorf("%s: %w", g.Spec.Name, ErrDown)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(life, cancel)()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer context.AfterFunc(life, func() { cancel(nil) })()
+	var watching sync.WaitGroup
+	watching.Go(func() { g.watch(ctx, cancel) })
 	err := act(ctx)
-	if err != nil && life.Err() != nil {
-		return fmt.Errorf("%s: %w: %w", g.Spec.Name, ErrDown, err)
+	cause := context.Cause(ctx)
+	cancel(nil)
+	watching.Wait()
+	if err == nil {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", g.Spec.Name, err)
-	}
-	return nil
+	return g.explain(err, cause, life.Err() != nil)
 }
 
 // Cut takes the guest's tap off the bridge: the guest sees a silent network, and the

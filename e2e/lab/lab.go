@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pillar-csi/pillar/e2e/lab/artifacts"
 	"github.com/pillar-csi/pillar/e2e/lab/namespace"
@@ -37,6 +38,9 @@ type Config struct {
 	// this run, gone when `lab enter` ends (consoles of a failed run are kept).
 	Dir string
 	Log io.Writer // one line per boot, kill, cut; nil means os.Stderr
+	// Patience is how long a guest may not answer while something runs in it; 0 means a
+	// minute.
+	Patience time.Duration
 }
 
 // Lab is a set of guests on one bridge.

@@ -26,9 +26,15 @@ const testWait = 5 * time.Minute
 
 func open(t *testing.T) (context.Context, *lab.Lab) {
 	t.Helper()
+	return openConfig(t, lab.Config{})
+}
+
+func openConfig(t *testing.T, config lab.Config) (context.Context, *lab.Lab) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)
 	t.Cleanup(cancel)
-	l, err := lab.Open(ctx, lab.Config{Log: t.Output()})
+	config.Log = t.Output()
+	l, err := lab.Open(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,13 +271,14 @@ func TestGuest_Command(t *testing.T) {
 func TestGuest_rebootsItself(t *testing.T) {
 	ctx, l := open(t)
 	g := boot(t, ctx, l, lab.GuestSpec{Name: "storage-1", Address: "10.66.0.11"})
-	for name, script := range map[string]string{
-		"reboot":   "echo kept > /var/mark; sync; reboot -f",
-		"poweroff": "poweroff -f",
-		"panic":    "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger",
+	for name, test := range map[string]struct{ script, says string }{
+		"reboot":   {script: "echo kept > /var/mark; sync; reboot -f"},
+		"poweroff": {script: "poweroff -f"},
+		"panic":    {script: "echo c > /proc/sysrq-trigger", says: "Kernel panic - not syncing: sysrq triggered crash"},
 	} {
-		if out, err := g.Exec(ctx, script); !errors.Is(err, lab.ErrDown) {
-			t.Fatalf("%s: Exec() = %q, %v, want ErrDown", name, out, err)
+		out, err := g.Exec(ctx, test.script)
+		if !errors.Is(err, lab.ErrDown) || !strings.Contains(err.Error(), test.says) {
+			t.Fatalf("%s: Exec() = %q, %v, want ErrDown %s", name, out, err, test.says)
 		}
 		if err := g.Kill(); err != nil { // what is left of it
 			t.Fatal(err)

@@ -18,6 +18,9 @@ type machine interface {
 	memoryMB() int // default
 	// zfs is what guests with ZFS boot; artifacts.ErrMissing if it is not in the cache.
 	zfs(ctx context.Context) (artifacts.ZFS, error)
+	// trace has the guest's kernel say on its console what it does, and says where the kernel
+	// itself is, if that can be told.
+	trace(g *Guest) (where string, err error)
 	// troubles are parts of console lines that a healthy boot never prints.
 	troubles() []string
 }

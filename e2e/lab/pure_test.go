@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -61,6 +62,26 @@ func TestJudgeConsole(t *testing.T) {
 				t.Errorf("judgeConsole() = %v, want %q", err, test.err)
 			}
 		})
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	got, err := parseStat("4711 (a) (b R) T 1 42 42 0 -1 4194560 1 0 0 0 150 50 7 8 20 0 1 0 99 1 2\n")
+	want := stat{pid: 4711, group: 42, state: "T", used: 2 * time.Second}
+	if got != want || err != nil {
+		t.Errorf("parseStat() = %+v, %v, want %+v", got, err, want)
+	}
+	for _, line := range []string{"", "1 (a) S 1 2", "1 a S 1 1 1 0 -1 0 1 0 0 0 1 1", "1 (a) S 1 x 1 0 -1 0 1 0 0 0 1 1"} {
+		if got, err := parseStat(line); err == nil {
+			t.Errorf("parseStat(%q) = %+v, want an error", line, got)
+		}
+	}
+}
+
+func TestMconsoleRequest(t *testing.T) {
+	got := mconsoleRequest("sysrq l")
+	if head := "\xbe\xba\xfe\xca\x02\x00\x00\x00\x07\x00\x00\x00sysrq l\x00"; !strings.HasPrefix(string(got), head) || len(got) != 524 {
+		t.Errorf("mconsoleRequest() = %d bytes, %q..., want 524, %q...", len(got), got[:20], head)
 	}
 }
 

@@ -72,7 +72,8 @@ func (q *qemu) command(ctx context.Context, g *Guest) (argv, env []string, err e
 		"-m", fmt.Sprint(g.Spec.MemoryMB), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "stdio", "-kernel", q.kernel.Image, "-initrd", filepath.Join(g.dir, "initrd"),
 		// cryptomgr.notests and mitigations=off: half of the boot without them.
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests net.ifnames=0",
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests net.ifnames=0 sysrq_always_enabled",
+		"-qmp", "unix:" + monitor(g) + ",server=on,wait=off",
 		"-netdev", "tap,id=n0,ifname=" + g.tap + ",script=no,downscript=no",
 		"-device", "virtio-net-pci,netdev=n0,romfile=,mac=" + macAddress(g.Spec.Address),
 	}

@@ -68,7 +68,8 @@ func (u *uml) command(ctx context.Context, g *Guest) (argv, env []string, err er
 		"root=/dev/root", "rootfstype=hostfs", "rootflags=" + boot, "ro", "init=/init",
 		"con=null", "con0=null,fd:1", "console=tty0", "quiet", "panic=1",
 		"cryptomgr.notests", // saves a third of the boot
-		"uml_dir=" + filepath.Join(g.lab.cfg.Dir, "uml"), "umid=" + g.Spec.Name,
+		"sysrq_always_enabled",
+		"uml_dir=" + g.lab.umlDir(), "umid=" + g.Spec.Name,
 		// Without gro=1 large segments are dropped and bulk TCP stalls.
 		fmt.Sprintf("vec0:transport=tap,ifname=%s,depth=128,gro=1,mac=%s", g.tap, macAddress(g.Spec.Address)),
 	}
@@ -81,6 +82,9 @@ func (u *uml) command(ctx context.Context, g *Guest) (argv, env []string, err er
 	}
 	return argv, append(memoryEnv(), "LD_PRELOAD="+u.kernel.Preload), nil
 }
+
+// umlDir holds a directory for each guest, with its management console.
+func (l *Lab) umlDir() string { return filepath.Join(l.cfg.Dir, "uml") }
 
 // memoryEnv puts the guest's memory, an unlinked file in TMPDIR, on a tmpfs.
 func memoryEnv() []string {
