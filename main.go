@@ -28,7 +28,7 @@ func main() {
 	defer stop()
 	root := &cobra.Command{
 		Use:          "pillar",
-		Short:        "Block volumes for Kubernetes from the LVM of your own machines",
+		Short:        "Block volumes for Kubernetes from the LVM and ZFS of your own machines",
 		SilenceUsage: true, // an error of a running role is not a wrong flag
 	}
 	root.CompletionOptions.DisableDefaultCmd = true

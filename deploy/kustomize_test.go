@@ -204,6 +204,32 @@ func TestBase_Containers(t *testing.T) {
 	}
 }
 
+// TestBase_CSIDriver holds what Kubernetes is told of the driver (deploy.md 1.7).
+func TestBase_CSIDriver(t *testing.T) {
+	want := object{
+		"attachRequired": true, "podInfoOnMount": true, "fsGroupPolicy": "File",
+		"volumeLifecycleModes": []any{"Persistent"}, "storageCapacity": false,
+	}
+	if diff := cmp.Diff(any(want), render(t, "kustomize/base")["CSIDriver/pillar-csi.bhyoo.com"]["spec"]); diff != "" {
+		t.Errorf("CSIDriver (-want +got):\n%s", diff)
+	}
+}
+
+// TestBase_Modules holds the init containers to the kernel modules they load, in order
+// (deploy.md 1.5).
+func TestBase_Modules(t *testing.T) {
+	want := map[string][]any{
+		"DaemonSet/pillar-csi-agent": {"modprobe", "nvmet", "nvmet_tcp", "target_core_mod", "target_core_iblock", "iscsi_target_mod", "nfsd", "dm_thin_pool"},
+		"DaemonSet/pillar-csi-node":  {"modprobe", "nvme_fabrics", "nvme_tcp", "dm_mod", "iscsi_tcp", "nfs", "nfsv4"},
+	}
+	objects := render(t, "kustomize/base")
+	for key, args := range want {
+		if diff := cmp.Diff(args, list(podOf(objects[key]), "initContainers")[0]["args"]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+}
+
 // TestBase_HostPaths holds the pods to the host paths they may see, with their mode.
 func TestBase_HostPaths(t *testing.T) {
 	want := map[string]string{

@@ -66,3 +66,24 @@ func TestSamples(t *testing.T) {
 		t.Errorf("samples (-want +got):\n%s", diff)
 	}
 }
+
+// TestSamples_content: a host that looks into volumes opens what is inside of them, and may
+// write to it (hazards.md H-15); without an ACL any host may connect.
+func TestSamples_content(t *testing.T) {
+	store, protocol := &v1alpha1.PillarStore{}, &v1alpha1.PillarProtocol{}
+	for file, obj := range map[string]runtime.Object{"2-store-zfs.yaml": store, "3-protocol.yaml": protocol} {
+		data, err := os.ReadFile(filepath.Join("samples", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(data, obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := store.Spec.Backend.ZFS.Properties["volmode"]; got != "dev" {
+		t.Errorf("volmode of the ZFS store is %q, want dev", got)
+	}
+	if !protocol.Spec.Protocol.NVMeOFTCP.ACL {
+		t.Error("the protocol has no ACL")
+	}
+}
