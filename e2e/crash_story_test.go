@@ -91,7 +91,7 @@ func TestRoles_killedAtRandom(t *testing.T) {
 func kill9(ctx context.Context, role string) error {
 	killed := false
 	for _, node := range []string{"storage-1", "worker-1", "worker-2"} {
-		out, err := world.Node(node).Exec(ctx, `pkill -9 -f '^/[^ ]*pillar[^ ]* `+role+`( |$)' && echo killed || true`)
+		out, err := world.Node(node).Exec(ctx, `pkill -9 -f '^/[^ ]*pillar[^ ]* `+role+`( |$)' && echo killed || [ $? = 1 ]`)
 		if err != nil {
 			return err
 		}

@@ -64,9 +64,9 @@ func (s Storage) LVs(ctx context.Context, vg string) ([]string, error) {
 	return lines(s.Guest.Exec(ctx, "DM_DISABLE_UDEV=1 lvs --noheadings -o lv_name -S 'segtype != thin-pool' "+vg+" 2>/dev/null"))
 }
 
-// Subsystems are the NVMe subsystems the kernel target has.
+// Subsystems are the NVMe subsystems the kernel target has, none if it is not loaded.
 func (s Storage) Subsystems(ctx context.Context) ([]string, error) {
-	return lines(s.Guest.Exec(ctx, "ls /sys/kernel/config/nvmet/subsystems 2>/dev/null || true"))
+	return lines(s.Guest.Exec(ctx, "cd /sys/kernel/config; mountpoint . >/dev/null || exit 1; [ ! -e nvmet ] || ls nvmet/subsystems"))
 }
 
 // AllowedHosts are the host NQNs a subsystem admits.
@@ -101,18 +101,18 @@ type Worker struct{ Guest *lab.Guest }
 
 // Controllers are the NQNs of the NVMe controllers the kernel is connected to.
 func (w Worker) Controllers(ctx context.Context) ([]string, error) {
-	return lines(w.Guest.Exec(ctx, "cat /sys/class/nvme/nvme*/subsysnqn 2>/dev/null || true"))
+	return lines(w.Guest.Exec(ctx, "for f in /sys/class/nvme/nvme*/subsysnqn; do cat $f 2>/dev/null || [ ! -e $f ] || exit 1; done"))
 }
 
 // Mounts are the mount table lines of pillar's volumes: NVMe devices and everything staged
 // or published below the kubelet's directories for our driver.
 func (w Worker) Mounts(ctx context.Context) ([]string, error) {
-	return lines(w.Guest.Exec(ctx, `grep -E '/dev/nvme|plugins/kubernetes.io/csi/pillar-csi' /proc/mounts || true`))
+	return lines(w.Guest.Exec(ctx, `grep -E '/dev/nvme|plugins/kubernetes.io/csi/pillar-csi' /proc/mounts || [ $? = 1 ]`))
 }
 
 // Records are the node plugin's stage records.
 func (w Worker) Records(ctx context.Context) ([]string, error) {
-	return lines(w.Guest.Exec(ctx, "ls "+RecordsDir+"/*.json 2>/dev/null || true"))
+	return lines(w.Guest.Exec(ctx, "[ ! -e "+RecordsDir+" ] || find "+RecordsDir+" -maxdepth 1 -name '*.json'"))
 }
 
 // Left says what a worker still holds of pillar's volumes; nothing is no error.
