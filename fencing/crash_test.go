@@ -3,9 +3,13 @@ package fencing
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/pillar-csi/pillar/storage/host/durable"
 	"github.com/pillar-csi/pillar/storage/host/durable/durabletest"
 )
 
@@ -107,6 +111,37 @@ func TestStore_writeError(t *testing.T) {
 			})
 		})
 	}
+}
+
+// B-157: a write that failed before its rename changed nothing, so that what the mark allows
+// goes on while the disk is full.
+func TestStore_diskFull(t *testing.T) {
+	f := &full{FS: durabletest.New()}
+	s := &Store{dir: "/generations", fs: f}
+	do(t, s, Token{"a", 1}, create)
+	for _, now := range []bool{true, false} {
+		f.now = true
+		if d, err := s.Do(t.Context(), volume, Token{"a", 2}, export, mustNotRun(t)); d != MarkIOError || !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("Do on a full disk = %q, %v, want %q", d, err, MarkIOError)
+		}
+		do(t, s, Token{"a", 1}, export)
+		wantMark(t, s, created(live("a", 1)))
+		f.now = now
+	}
+	do(t, s, Token{"a", 2}, export)
+}
+
+// full is a disk on which nothing new finds room.
+type full struct {
+	*durabletest.FS
+	now bool
+}
+
+func (f *full) CreateTemp(dir, pattern string, perm os.FileMode) (durable.File, error) {
+	if f.now {
+		return nil, unix.ENOSPC
+	}
+	return f.FS.CreateTemp(dir, pattern, perm)
 }
 
 func (tt crashCase) effect() error {

@@ -1,12 +1,12 @@
 package fencing
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
+
+	strict "sigs.k8s.io/json"
 )
 
 // schemaVersion of mark files. Another version was written by another release, whose
@@ -94,13 +94,9 @@ func encodeMark(m *Mark) ([]byte, error) {
 // could have written for this volume is an error: no field is guessed (B-159).
 func parseMark(data []byte, volume string) (*Mark, error) {
 	var m Mark
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields() // a field we would lose on the next write
-	if err := dec.Decode(&m); err != nil {
+	strange, err := strict.UnmarshalStrict(data, &m) // a field twice, or one we would lose on the next write
+	if err := errors.Join(append(strange, err)...); err != nil {
 		return nil, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the mark")
 	}
 	return &m, m.check(volume)
 }

@@ -18,8 +18,8 @@ type Store struct {
 	fs    durable.FS
 	locks locks
 
-	// unsure holds the volumes whose last write answered an error: the mark they show may
-	// still vanish in a crash, so that an equal token writes it again.
+	// unsure holds the volumes whose last write answered an error after its rename: the mark
+	// they show may still vanish in a crash, so that an equal token writes it again.
 	unsure sync.Map
 }
 
@@ -222,8 +222,11 @@ func (s *Store) write(m *Mark) error {
 	if err != nil {
 		return fmt.Errorf("%w of volume %s: %w", ErrMark, m.Volume, err)
 	}
-	s.unsure.Store(m.Volume, true)
+	_, unsure := s.unsure.LoadOrStore(m.Volume, true)
 	if err := durable.WriteTo(s.fs, s.path(m.Volume), data, 0o600); err != nil {
+		if now, e := s.Mark(m.Volume); e == nil && !unsure && !now.equal(m) {
+			s.unsure.Delete(m.Volume) // it never came to the rename: nothing changed
+		}
 		return fmt.Errorf("%w of volume %s: %w", ErrMark, m.Volume, err)
 	}
 	s.unsure.Delete(m.Volume)
