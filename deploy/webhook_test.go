@@ -2,6 +2,8 @@ package deploy
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -64,4 +66,65 @@ func TestBase_WebhookPort(t *testing.T) {
 	if !slices.Contains(asList(controller["args"]), any(flag)) {
 		t.Errorf("the controller's flags %v lack %s", controller["args"], flag)
 	}
+}
+
+// TestComponent_CertManager: with the component the controller serves what cert-manager
+// issues, which injects the CA; all else is as in the base.
+func TestComponent_CertManager(t *testing.T) {
+	base, got := render(t, "kustomize/base"), render(t, withComponent(t, "cert-manager"))
+	const injected = "pillar-csi-system/pillar-csi-webhook"
+	for _, kind := range []string{"Validating", "Mutating"} {
+		meta := got[kind+"WebhookConfiguration/pillar-csi"]["metadata"].(object)
+		if diff := cmp.Diff(any(object{"cert-manager.io/inject-ca-from": injected}), meta["annotations"]); diff != "" {
+			t.Errorf("annotations of the %s webhooks (-want +got):\n%s", kind, diff)
+		}
+		delete(meta, "annotations")
+	}
+	serving := got["Certificate/pillar-csi-webhook"]["spec"].(object)
+	service := base["Service/pillar-csi-webhook"]["metadata"].(object)
+	if diff := cmp.Diff([]any{fmt.Sprintf("%v.%v.svc", service["name"], service["namespace"])}, serving["dnsNames"]); diff != "" {
+		t.Errorf("names in the certificate (-want +got):\n%s", diff)
+	}
+	pod := podOf(got["Deployment/pillar-csi-controller"])
+	drop(pod, "volumes", object{"name": "webhook-cert", "secret": object{"secretName": serving["secretName"]}})
+	controller := containers(pod)[0]
+	drop(controller, "volumeMounts", object{"name": "webhook-cert", "mountPath": "/webhook-cert", "readOnly": true})
+	controller["args"] = slices.DeleteFunc(asList(controller["args"]), func(a any) bool { return a == "--webhook-cert-dir=/webhook-cert" })
+	var added []string
+	for key := range got {
+		if base[key] == nil {
+			added = append(added, key)
+			delete(got, key)
+		}
+	}
+	slices.Sort(added)
+	want := []string{"Certificate/pillar-csi-webhook", "Certificate/pillar-csi-webhook-ca", "Issuer/pillar-csi-webhook", "Issuer/pillar-csi-webhook-ca"}
+	if diff := cmp.Diff(want, added); diff != "" {
+		t.Errorf("objects the component adds (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(base, got); diff != "" {
+		t.Errorf("what else it changes (-base +component):\n%s", diff)
+	}
+}
+
+// withComponent answers a kustomization of the base with one component, as a user's overlay.
+func withComponent(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	at := func(part string) string {
+		here, err := filepath.Abs(filepath.Join("kustomize", part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, err := filepath.Rel(dir, here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", at("base"), at("components/"+name))
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
