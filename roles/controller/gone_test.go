@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 	"github.com/pillar-csi/pillar/storage"
 )
@@ -186,4 +187,27 @@ func TestSole(t *testing.T) {
 		_, err := sole(all, name, key)
 		wantCode(t, "sole "+name, err, code, "")
 	}
+}
+
+// TestServer_olderThanAgent: the cluster's data went back in time, as a restored backup does,
+// and the agent refuses its orders. Each attempt to detach moves the record on by one, until
+// the agent follows again (docs/operations.md, StaleGeneration).
+func TestServer_olderThanAgent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.made("pvc-o")
+	wantCode(t, "publish", onW1(b, id), 0, "") // g3
+	v := b.state(b.name + "pvc-o")
+	forgotten := fencing.Token{UID: string(v.UID), Generation: 6}
+	if err := b.agent.fenced(t.Context(), v.Spec.AgentVolumeID, forgotten, fencing.Op{Class: fencing.Grant}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "publish again", onW1(b, id), csiserve.FailedPrecondition, "allow node")
+	for range 2 { // g4, g5
+		wantCode(t, "unpublish", offW1(b, id), csiserve.FailedPrecondition, "deny node")
+	}
+	wantCode(t, "unpublish", offW1(b, id), 0, "")
+	wantCode(t, "publish", onW1(b, id), 0, "")
+	wantCode(t, "unpublish", offW1(b, id), 0, "")
+	wantCode(t, "delete", b.delete(id), 0, "")
 }
