@@ -2,6 +2,10 @@
 // value is a ratio against a baseline measured beside it in the same run, a count or a
 // size in memory, so that it means the same on any machine. It runs inside the lab: it
 // boots a guest and starts itself there with -inside; the controller runs beside it.
+//
+//	bench [steady] [create] [expand] [restore]   some of it; without a name all
+//
+// $PILLAR_LAB_KERNEL names the guest's kernel: uml has one CPU, qemu is a stock one with two.
 package main
 
 import (
@@ -33,38 +37,48 @@ type row struct {
 	end      func(context.Context) error
 }
 
+// names are the benchmarks, the first of the controller, which needs no guest.
+var names = []string{"steady", "create", "expand", "restore"}
+
 func main() {
-	inside := flag.Bool("inside", false, "run the benchmarks on this machine (a guest)")
-	only := flag.Bool("steady", false, "run only the benchmark of the controller at rest, which needs no lab")
-	node := flag.Bool("node", false, "run only the benchmarks of a storage node")
+	inside := flag.Bool("inside", false, "run those of a storage node on this machine (a guest), with the two disks that are named first")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	run := outside
-	switch {
-	case *inside:
-		run = measure
-	case *only:
-		run = steady
-	case *node:
-		run = inGuest
+	run, asked := outside, flag.Args()
+	if *inside {
+		run = func(ctx context.Context, which []string) error { return measure(ctx, asked[0], asked[1], which[2:]) }
 	}
-	if err := run(ctx); err != nil {
+	if err := run(ctx, asked); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
 // outside measures the controller, then the storage node.
-func outside(ctx context.Context) error {
-	if err := steady(ctx); err != nil {
-		return err
+func outside(ctx context.Context, which []string) error {
+	if len(which) == 0 {
+		which = names
 	}
-	return inGuest(ctx)
+	for _, name := range which {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("no benchmark %q, there are %q", name, names)
+		}
+	}
+	if slices.Contains(which, "steady") {
+		if err := steady(ctx); err != nil {
+			return err
+		}
+	}
+	which = slices.DeleteFunc(slices.Clone(which), func(name string) bool { return name == "steady" })
+	if len(which) == 0 {
+		return nil
+	}
+	return inGuest(ctx, which)
 }
 
 // inGuest boots a guest and lets this program measure there.
-func inGuest(ctx context.Context) error {
+func inGuest(ctx context.Context, which []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -87,12 +101,12 @@ func inGuest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.Run(ctx, os.Stdout, self, "-inside", g.Disks[0], g.Disks[1])
+	return g.Run(ctx, os.Stdout, append([]string{self, "-inside", g.Disks[0], g.Disks[1]}, which...)...)
 }
 
-// measure starts an agent and runs every row.
-func measure(ctx context.Context) (err error) {
-	n, err := startNode(ctx, flag.Arg(0), flag.Arg(1))
+// measure starts an agent and runs the rows that were asked for.
+func measure(ctx context.Context, disk, stateDisk string, which []string) (err error) {
+	n, err := startNode(ctx, disk, stateDisk)
 	if err != nil {
 		return err
 	}
@@ -102,25 +116,31 @@ func measure(ctx context.Context) (err error) {
 		return err
 	}
 	tell("mark_write_and_fsync", fsync.Seconds()*1000, "ms", 0)
-	if err := n.createRow().measure(ctx, fsync); err != nil {
-		return err
-	}
-	expand, err := n.expandRow(ctx)
-	if err != nil {
-		return err
-	}
-	if err := expand.measure(ctx, fsync); err != nil {
-		return err
-	}
-	if err := makeVolumes(ctx, 500); err != nil {
-		return err
-	}
-	for _, count := range []int{50, 500} {
-		if err := n.restoreRow(count).measure(ctx, fsync); err != nil {
+	for _, name := range which {
+		rows, err := n.rows(ctx, name)
+		if err != nil {
 			return err
+		}
+		for _, r := range rows {
+			if err := r.measure(ctx, fsync); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// rows are those of one benchmark, with all they need in place.
+func (n *node) rows(ctx context.Context, name string) ([]row, error) {
+	switch name {
+	case "create":
+		return []row{n.createRow()}, nil
+	case "expand":
+		r, err := n.expandRow(ctx)
+		return []row{r}, err
+	default:
+		return []row{n.restoreRow(50), n.restoreRow(500)}, makeVolumes(ctx, 500)
+	}
 }
 
 // tell prints one line; without a goal the value explains another.
