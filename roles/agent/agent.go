@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,8 +51,16 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Serve this storage node's volumes and exports",
-		Args:  cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &exitError{2, fmt.Errorf("%q: pillar agent takes flags only", args[0])}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.check(); err != nil {
+				return &exitError{2, err}
+			}
 			log, err := telemetry.NewLogger(level)
 			if err != nil {
 				return err
@@ -70,8 +79,23 @@ func Command() *cobra.Command {
 	cmd.Flags().StringVar(&cfg.StateDir, "state-dir", "/var/lib/pillar-csi/agent", "fencing marks and pinned identities, on the node's own disk")
 	cmd.Flags().StringVar(&level, "zap-log-level", "info", "debug, info, warn or error")
 	dry.register(cmd)
-	cmd.MarkFlagRequired("config")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{2, err} })
 	return cmd
+}
+
+// check refuses flags with which no agent could serve anywhere. A relative state directory is
+// one: the next start may come from elsewhere, and find no fencing marks.
+func (c Config) check() error {
+	if c.File == "" {
+		return errors.New("--config: required, set it to the file that names the pools")
+	}
+	if !filepath.IsAbs(c.StateDir) {
+		return fmt.Errorf("--state-dir: %q is no absolute path", c.StateDir)
+	}
+	if _, err := net.ResolveTCPAddr("tcp", c.Listen); err != nil {
+		return fmt.Errorf("--listen: %w, write it like :9500", err)
+	}
+	return nil
 }
 
 // Run serves until ctx ends, then drains and stops. A second agent on the same state

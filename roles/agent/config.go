@@ -1,11 +1,17 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"reflect"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	strict "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -57,13 +63,8 @@ func readFile(path string) (file, error) {
 // parseFile decodes strictly: every key it does not know is named with its path. The
 // message of every error says which value to change.
 func parseFile(data []byte) (file, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(data)
+	f, err := decode(data)
 	if err != nil {
-		return file{}, err
-	}
-	var f file
-	unknown, err := strict.UnmarshalStrict(asJSON, &f)
-	if err := errors.Join(append(unknown, err)...); err != nil {
 		return file{}, err
 	}
 	if len(f.Backends) == 0 {
@@ -80,6 +81,57 @@ func parseFile(data []byte) (file, error) {
 		}
 	}
 	return f, f.offered()
+}
+
+func decode(data []byte) (f file, err error) {
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err == nil {
+		err = oneDocument(data) // the rest would be passed over
+	}
+	if err != nil {
+		return f, err
+	}
+	unknown, err := strict.UnmarshalStrict(asJSON, &f)
+	if err != nil {
+		err = wrongType(asJSON, err)
+	}
+	return f, errors.Join(append(unknown, err)...)
+}
+
+// oneDocument refuses a second YAML document; empty ones count for nothing.
+func oneDocument(data []byte) error {
+	documents := 0
+	for reader := yamlv3.NewDecoder(bytes.NewReader(data)); ; {
+		var content any
+		if err := reader.Decode(&content); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+		if content != nil {
+			documents++
+		}
+	}
+	if documents > 1 {
+		return fmt.Errorf("%d YAML documents, want one: put all backends into one list", documents)
+	}
+	return nil
+}
+
+// wrongType says in the words of a configuration which value has another type than its key.
+func wrongType(asJSON []byte, err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(json.Unmarshal(asJSON, new(file)), &wrong) {
+		return err
+	}
+	want := "a mapping"
+	switch wrong.Type.Kind() {
+	case reflect.String:
+		want = "text, in quotes"
+	case reflect.Slice:
+		want = "a list"
+	}
+	return fmt.Errorf("%s: %s, want %s", cmp.Or(wrong.Field, "the file"), wrong.Value, want)
 }
 
 // check looks at one entry alone and fills in its defaults.
@@ -101,7 +153,7 @@ func (e *entry) check(path string) error {
 		return errors.Join(
 			groupName(path+".lvm.volumeGroup", e.LVM.VolumeGroup),
 			oneOf(path+".lvm.provisioningMode", &e.LVM.ProvisioningMode, "linear", "thin"),
-			thinNeedsPool(path+".lvm", e.LVM))
+			thinPoolName(path+".lvm.thinPool", e.LVM))
 	default:
 		if e.Directory.HostRoot == "" {
 			return fmt.Errorf("%s.directory.hostRoot: required, set it to an existing directory", path)
@@ -148,9 +200,15 @@ func oneOf(path string, value *string, choices ...string) error {
 	return fmt.Errorf("%s: %q, want one of %s", path, *value, strings.Join(choices, ", "))
 }
 
-func thinNeedsPool(path string, l *lvmEntry) error {
-	if l.ProvisioningMode == "thin" && l.ThinPool == "" {
-		return fmt.Errorf("%s.thinPool: required by provisioningMode thin, set it or use linear", path)
+func thinPoolName(path string, l *lvmEntry) error {
+	switch {
+	case l.ThinPool == "" && l.ProvisioningMode == "thin":
+		return fmt.Errorf("%s: required by provisioningMode thin, set it or use linear", path)
+	case l.ThinPool == "":
+		return nil
+	}
+	if err := lvm.CheckName(l.ThinPool); err != nil {
+		return fmt.Errorf("%s: %w, set it to a name lvs(8) shows", path, err)
 	}
 	return nil
 }

@@ -22,6 +22,14 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
+// What templates leave behind is no second document.
+func TestParseFile_emptyDocuments(t *testing.T) {
+	got, err := parseFile([]byte("---\n# a chart's\nbackends: [{lvm: {volumeGroup: vg0}}]\n---\n"))
+	if err != nil || len(got.Backends) != 1 {
+		t.Errorf("parseFile = %+v, %v, want one backend", got, err)
+	}
+}
+
 func TestParseFile_refuses(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
 		"nothing":              {"", "backends: at least one backend is required"},
@@ -29,6 +37,13 @@ func TestParseFile_refuses(t *testing.T) {
 		"an unknown key":       {"backends: [{lvm: {volumeGroup: vg0, size: 3}}]", `unknown field "backends[0].lvm.size"`},
 		"an unknown top key":   {"backend: []", `unknown field "backend"`},
 		"a key twice":          {"backends: []\nbackends: []", `key "backends" already set`},
+		"a second document":    {"backends: [{lvm: {volumeGroup: v}}]\n---\nbackends: [{lvm: {volumeGroup: w}}]", "2 YAML documents, want one"},
+		"a number for a name":  {"backends: [{lvm: {volumeGroup: 123}}]", "backends.lvm.volumeGroup: number, want text, in quotes"},
+		"a word for a VG":      {"backends: [{lvm: vg0}]", "backends.lvm: string, want a mapping"},
+		"no list":              {"backends: {lvm: {volumeGroup: v}}", "backends: object, want a list"},
+		"no mapping at all":    {"vg0", "the file: string, want a mapping"},
+		"an option for a pool": {"backends: [{lvm: {volumeGroup: v, thinPool: -f}}]", `backends[0].lvm.thinPool: invalid: LV name "-f"`},
+		"a path for a pool":    {"backends: [{lvm: {volumeGroup: v, thinPool: v/tp}}]", `backends[0].lvm.thinPool: invalid: LV name "v/tp"`},
 		"ZFS properties":       {"backends: [{zfs: {pool: p, properties: {}}}]", `unknown field "backends[0].zfs.properties"`},
 		"two members":          {"backends: [{lvm: {volumeGroup: v}, zfs: {pool: p}}]", "backends[0]: 2 members"},
 		"no member":            {"backends: [{}]", "backends[0]: 0 members"},

@@ -283,6 +283,7 @@ func TestDryRun_thinMissing(t *testing.T) {
 		"no pool":        {func(h *storageHost) { delete(h.m.Groups["vg0"].LVs, "tp") }, "no such thin pool", "lvcreate --type thin-pool --size SIZE --name tp vg0, or correct thinPool"},
 		"no group":       {func(h *storageHost) { delete(h.m.Groups, "vg0") }, "not found", "vgcreate vg0"},
 		"another kind":   {func(h *storageHost) { h.m.Groups["vg0"].LVs["tp"].Layout = "linear" }, `tp is "linear"`, "or correct thinPool"},
+		"no pool yet":    {thinAsleep, "no such thin pool", "lvcreate --type thin-pool"},
 		"module and all": {func(h *storageHost) { h.remove("sys/module/dm_thin_pool") }, "module dm_thin_pool is not loaded", "modprobe dm_thin_pool"},
 	}
 	for name, tt := range tests {
@@ -295,6 +296,13 @@ func TestDryRun_thinMissing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// thinAsleep is a host that has not loaded the module, because it has no thin pool yet.
+func thinAsleep(h *storageHost) {
+	delete(h.m.Groups["vg0"].LVs, "tp")
+	h.remove("sys/module/dm_thin_pool")
+	h.write("lib/modules/6.1.0-28-amd64/modules.dep", "kernel/dm-thin-pool.ko:\n")
 }
 
 // A module that is there to be loaded is what the init container does, and nothing missing.
@@ -325,11 +333,20 @@ func TestCommand_exitCodes(t *testing.T) {
 		"bad output":        {[]string{"--dry-run", "--config", good, "--output", "yaml"}, 2},
 		"bad size":          {[]string{"--dry-run", "--serve", "--config", good, "--simulated-size", "big"}, 2},
 		"serve alone":       {[]string{"--serve", "--config", good}, 2},
+		"no configuration":  {[]string{"--dry-run"}, 2},
+		"unknown flag":      {[]string{"--dry-run", "--config", good, "--force"}, 2},
+		"an argument":       {[]string{"--dry-run", "--config", good, "vg0"}, 2},
+		"no port":           {[]string{"--dry-run", "--config", good, "--listen", "10.0.0.1"}, 2},
+		"no such port":      {[]string{"--dry-run", "--config", good, "--listen", ":95000"}, 2},
+		"no state":          {[]string{"--dry-run", "--config", good, "--state-dir", ""}, 2},
+		"state beside":      {[]string{"--dry-run", "--config", good, "--state-dir", "state"}, 2},
+		"no port, serving":  {[]string{"--config", good, "--listen", "10.0.0.1"}, 2},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			cmd := Command()
-			cmd.SetArgs(append(tt.args, "--state-dir", filepath.Join(t.TempDir(), "state")))
+			cmd.SetArgs(append([]string{"--state-dir", filepath.Join(t.TempDir(), "state")}, tt.args...))
+			cmd.SilenceUsage = true
 			cmd.SetOut(&strings.Builder{})
 			cmd.SetErr(&strings.Builder{})
 			var exit interface{ ExitCode() int }

@@ -65,7 +65,7 @@ func look(ctx context.Context, mods dryrun.Modules, v *volumes, ts targets) []fi
 	v.survey(ctx, func(ctx context.Context, i int, p *pool) {
 		err := p.health(ctx)
 		fix := p.fix(err)
-		if err != nil && p.thinPool != "" && mods.State(thinModule) != dryrun.Loaded {
+		if err != nil && fix == "" && p.thinPool != "" && mods.State(thinModule) != dryrun.Loaded {
 			fix = mods.Fix(thinModule)
 		}
 		pools[i] = finding{subsystem: subsystemPool, pool: p.name, err: err, fix: fix}
