@@ -187,7 +187,11 @@ func dryState(r *dryrun.Report, cfg Config) {
 		r.Lack(dryrun.Missing{Subsystem: "state", Problem: err.Error(), Fix: "set --state-dir to a directory of its own"})
 	}
 	if dir, err := writable(cfg.StateDir); err != nil {
-		r.Lack(dryrun.Missing{Subsystem: "state", Problem: fmt.Sprintf("%s cannot be written: %v", dir, err), Fix: "set --state-dir to a directory on a disk of this host"})
+		fix := "set --state-dir to a directory on a disk of this host"
+		if errors.Is(err, unix.ENOSPC) {
+			fix = "make room on its disk: without a fencing mark nothing is made, granted or revoked"
+		}
+		r.Lack(dryrun.Missing{Subsystem: "state", Problem: fmt.Sprintf("%s cannot be written: %v", dir, err), Fix: fix})
 	}
 	for _, dir := range []string{st.path(), st.path("generations"), st.path("nvmet-identity")} {
 		entries, err := os.ReadDir(dir)
@@ -217,8 +221,26 @@ func writable(dir string) (string, error) {
 			dir = up
 			continue
 		}
+		if err == nil {
+			err = hasRoom(dir)
+		}
 		return dir, err
 	}
+}
+
+// stateRoom is enough for the marks of some hundred volumes, each a block of its own.
+const stateRoom = 1 << 20
+
+// hasRoom is ENOSPC for a filesystem that says it is full; some say nothing (statfs(2)).
+func hasRoom(dir string) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return err
+	}
+	if disk.Blocks > 0 && disk.Bfree*uint64(disk.Bsize) < stateRoom || disk.Files > 0 && disk.Ffree == 0 {
+		return unix.ENOSPC
+	}
+	return nil
 }
 
 // dryVolumes shows what one volume of each pool takes, by having it made on a simulated node.

@@ -38,13 +38,11 @@ func openState(dir string) (*state, error) {
 		lock.Close()
 		return nil, fmt.Errorf("state directory %s is in use by another agent%s: stop it or set --state-dir", dir, first)
 	}
-	if err == nil {
-		err = sign(lock)
-	}
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("lock state directory %s: %w", dir, err)
 	}
+	_ = sign(lock) // a disk that is full is no reason not to start: a restore writes nothing there
 	s := &state{dir: dir, lock: lock}
 	for _, d := range []string{dir, s.path("nvmet-identity")} { // only once they are ours
 		if err := durable.Prepare(d, 0o700); err != nil {
