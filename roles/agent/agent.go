@@ -164,8 +164,8 @@ func (s *server) serve(ctx context.Context, listener net.Listener, pause time.Du
 func (s *server) finish(g *grpc.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainWait)
 	defer cancel()
-	_, err := s.drain(ctx)
-	if err != nil {
+	s.calls.drain()
+	if err := s.flush(ctx); err != nil {
 		g.Stop()
 		return err
 	}

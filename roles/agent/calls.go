@@ -36,21 +36,25 @@ func (c *calls) leave() {
 	c.settle()
 }
 
-// drain refuses new calls from now on and waits until those that run have finished.
-// again says that an earlier drain began it.
-func (c *calls) drain(ctx context.Context) (again bool, err error) {
+// drain refuses new calls from now on. again says that an earlier drain did.
+func (c *calls) drain() (again bool) {
 	c.mu.Lock()
-	again = c.draining
-	if !again {
-		c.draining = true
-		c.settle()
+	defer c.mu.Unlock()
+	if c.draining {
+		return true
 	}
-	c.mu.Unlock()
+	c.draining = true
+	c.settle()
+	return false
+}
+
+// wait waits, after a drain, until the calls that run have finished.
+func (c *calls) wait(ctx context.Context) error {
 	select {
 	case <-c.idle:
-		return again, nil
+		return nil
 	case <-ctx.Done():
-		return again, fmt.Errorf("wait for calls in flight: %w", ctx.Err())
+		return fmt.Errorf("wait for calls in flight: %w", ctx.Err())
 	}
 }
 

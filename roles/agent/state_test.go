@@ -9,8 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/pillar-csi/pillar/roles/agentpb"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 )
 
@@ -48,23 +52,67 @@ func TestState_flushed(t *testing.T) {
 	}
 }
 
-func TestCalls_drain(t *testing.T) {
-	c := newCalls()
-	if err := c.enter(); err != nil {
-		t.Fatal(err)
+// B-280: a drain waits for the calls in flight, a second one does not, and neither lets any
+// other call in. Its marker is there once the calls have ended, whoever waited for them.
+func TestServer_Drain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, err := openState(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.close()
+		s := &server{log: zap.NewNop(), state: st, calls: newCalls()}
+		end := make(chan struct{})
+		go s.callOf(t, agentpb.AgentService_ListExports_FullMethodName, func() (any, error) { <-end; return nil, nil })
+		synctest.Wait()
+
+		first, gone := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- second(s.drainCall(t, first)) }()
+		synctest.Wait()
+		if got, err := s.drainCall(t, t.Context()); got.GetMessage() != "was already drained" || err != nil {
+			t.Errorf("second Drain while a call runs = %v, %v, want an answer at once", got, err)
+		}
+		s.refusesOthers(t)
+		gone()
+		if err := <-left; agentrpc.CodeOf(err).String() != "Canceled" {
+			t.Errorf("Drain whose caller left = %v, want canceled", err)
+		}
+		if flushed, err := st.takeFlushed(); flushed || err != nil {
+			t.Errorf("marker while a call runs: %v, %v, want none", flushed, err)
+		}
+		close(end)
+		if err := s.flush(t.Context()); err != nil { // as on SIGTERM
+			t.Errorf("flush = %v", err)
+		}
+		if flushed, err := st.takeFlushed(); !flushed || err != nil {
+			t.Errorf("marker after the drain: %v, %v, want it there", flushed, err)
+		}
+	})
+}
+
+func (s *server) refusesOthers(t *testing.T) {
+	for _, m := range agentpb.AgentService_ServiceDesc.Methods {
+		method := "/" + agentpb.AgentService_ServiceDesc.ServiceName + "/" + m.MethodName
+		if method == agentpb.AgentService_Drain_FullMethodName {
+			continue
+		}
+		_, err := s.callOf(t, method, func() (any, error) { t.Errorf("%s ran", m.MethodName); return nil, nil })
+		if agentrpc.CodeOf(err).String() != "Unavailable" {
+			t.Errorf("%s of a drained agent = %v, want Unavailable", m.MethodName, err)
+		}
 	}
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if again, err := c.drain(short); again || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("drain with a call in flight = %v, %v, want a deadline", again, err)
-	}
-	if err := c.enter(); !errors.Is(err, agentrpc.ErrUnavailable) {
-		t.Errorf("enter while draining = %v, want ErrUnavailable", err)
-	}
-	c.leave()
-	if again, err := c.drain(t.Context()); !again || err != nil {
-		t.Errorf("second drain = %v, %v, want again", again, err)
-	}
+}
+
+// callOf sends a call past the server's interceptor, to a handler.
+func (s *server) callOf(t *testing.T, method string, handler func() (any, error)) (any, error) {
+	return s.intercept(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return handler() })
+}
+
+func (s *server) drainCall(t *testing.T, ctx context.Context) (*agentpb.DrainResponse, error) {
+	resp, err := s.callOf(t, agentpb.AgentService_Drain_FullMethodName, func() (any, error) { return s.Drain(ctx, &agentpb.DrainRequest{}) })
+	got, _ := resp.(*agentpb.DrainResponse)
+	return got, err
 }
 
 func TestState_prepares(t *testing.T) {
