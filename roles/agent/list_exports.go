@@ -9,7 +9,7 @@ import (
 
 // ListExports answers the pillar exports the kernel has, whatever anybody remembers.
 func (s *server) ListExports(ctx context.Context, _ *agentpb.ListExportsRequest) (*agentpb.ListExportsResponse, error) {
-	list, err := s.targets.list(ctx)
+	list, err := s.kernelExports(ctx)
 	if err != nil {
 		return nil, err
 	}

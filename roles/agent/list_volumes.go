@@ -33,7 +33,7 @@ func (s *server) ListVolumes(ctx context.Context, req *agentpb.ListVolumesReques
 
 // exported tells which volumes have an export in the kernel.
 func (s *server) exported(ctx context.Context) (func(volume string) bool, error) {
-	list, err := s.targets.list(ctx)
+	list, err := s.kernelExports(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,15 @@ func (s *server) toRevoke(kind transport.Kind) (target, error) {
 	return t, s.configfs()
 }
 
+// kernelExports answers the pillar exports the kernel has. They go on while configfs is not
+// mounted, so that whoever cannot look knows nothing of them.
+func (s *server) kernelExports(ctx context.Context) ([]transport.Target, error) {
+	if err := s.configfs(); err != nil {
+		return nil, err
+	}
+	return s.targets.list(ctx)
+}
+
 // intercept stands around every call of the agent's own service: refused once draining,
 // one line in the log, the error's kind on the wire.
 func (s *server) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
