@@ -2,11 +2,13 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/pillar-csi/pillar/crds/v1alpha1"
+	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/controller/ledger"
 	"github.com/pillar-csi/pillar/roles/csiserve"
 )
@@ -14,7 +16,7 @@ import (
 // DeleteVolume commits that deletion has begun, has the agent remove export and backend,
 // and removes the record last. Every retry uses the generation of the first attempt: once
 // the backend is gone the agent accepts a repeated delete at exactly that one (block.md
-// B-118).
+// B-118). Only one that the agent calls superseded is given up (catchUp).
 func (s *Server) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	v, found, err := s.find(ctx, req.GetVolumeId())
 	if err != nil {
@@ -54,10 +56,33 @@ func (s *Server) remove(ctx context.Context, v *v1alpha1.PillarVolumeState, begi
 			return err
 		}
 		if err := a.destroy(ctx, v); err != nil {
-			return s.stopped(ctx, v, "DeleteVolume", err)
+			return s.catchUp(ctx, v, s.stopped(ctx, v, "DeleteVolume", err))
 		}
 	}
 	return s.ledger.Remove(ctx, v)
+}
+
+// catchUp gives the next attempt to delete another generation if the agent refused this one as
+// superseded, and answers why. Nothing newer can be committed while a volume is deleted, so
+// the cluster's data is older than the agent's, as after a restore from a backup; and the
+// lifecycle is alive there, an ended one is refused otherwise. Without this the delete would
+// never finish (block.md N-51).
+func (s *Server) catchUp(ctx context.Context, v *v1alpha1.PillarVolumeState, why error) error {
+	rejected := (*fencing.Rejection)(nil)
+	if !errors.As(why, &rejected) || rejected.Decision != fencing.RejectSuperseded {
+		return why
+	}
+	_, err := s.ledger.Update(ctx, v, func(now *v1alpha1.PillarVolumeState) (bool, error) {
+		if now.Status.PublicationGeneration != v.Status.PublicationGeneration {
+			return false, nil // another controller did, or is ahead
+		}
+		ledger.Advance(now)
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w (and its record could not be written: %v)", why, err)
+	}
+	return why
 }
 
 // beginDelete excludes every later publish; it sees no publication in the same write.

@@ -190,8 +190,8 @@ func TestSole(t *testing.T) {
 }
 
 // TestServer_olderThanAgent: the cluster's data went back in time, as a restored backup does,
-// and the agent refuses its orders. Each attempt to detach moves the record on by one, until
-// the agent follows again (docs/operations.md, StaleGeneration).
+// and the agent refuses its orders. Each attempt to detach or to delete moves the record on by
+// one, until the agent follows again (docs/operations.md, StaleGeneration; N-51).
 func TestServer_olderThanAgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -207,7 +207,17 @@ func TestServer_olderThanAgent(t *testing.T) {
 		wantCode(t, "unpublish", offW1(b, id), csiserve.FailedPrecondition, "deny node")
 	}
 	wantCode(t, "unpublish", offW1(b, id), 0, "")
-	wantCode(t, "publish", onW1(b, id), 0, "")
-	wantCode(t, "unpublish", offW1(b, id), 0, "")
+	wantCode(t, "publish", onW1(b, id), 0, "")    // g8
+	wantCode(t, "unpublish", offW1(b, id), 0, "") // g9, g10
+	forgotten.Generation = 13
+	if err := b.agent.fenced(t.Context(), v.Spec.AgentVolumeID, forgotten, fencing.Op{Class: fencing.Grant}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // g11, g12
+		wantCode(t, "delete", b.delete(id), csiserve.FailedPrecondition, "unexport volume")
+	}
 	wantCode(t, "delete", b.delete(id), 0, "")
+	if b.state(b.name+"pvc-o") != nil || len(b.agent.picture()) > 0 {
+		t.Error("the volume is not gone")
+	}
 }
