@@ -98,6 +98,20 @@ type Volume struct {
 	Owner      Owner // empty: made by somebody else
 	Bytes      int64 // actual size
 	DevicePath string
+	Device     DeviceID // that Activate proved to be this volume's
+}
+
+// DeviceID tells a block device from every other since the machine's boot: numbers are used
+// again, and a path may lead to another device at any time. The zero value is not known.
+type DeviceID struct {
+	Major, Minor uint32
+	Sequence     uint64 // diskseq in sysfs, since Linux 5.15
+}
+
+// Activated is what became of one of many volumes.
+type Activated struct {
+	Device DeviceID
+	Err    error
 }
 
 // Capacity of a pool in bytes.

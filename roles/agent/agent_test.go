@@ -122,7 +122,7 @@ func (r *rig) Ready(path string) error {
 
 func (r *rig) Numbers(string) (major, minor uint32, err error) { return 0, 0, fs.ErrNotExist }
 
-func (r *rig) Hold(path string) (func() error, error) {
+func (r *rig) Hold(path string, _ storage.DeviceID) (func() error, error) {
 	if r.held[path] {
 		return nil, storage.ErrBusy
 	}

@@ -32,7 +32,7 @@ func (s *server) DenyInitiator(ctx context.Context, req *agentpb.DenyInitiatorRe
 	}
 	op := fencing.Op{Class: fencing.Revoke}
 	err = s.fence.Do(ctx, id.String(), agentrpc.Token(req.Token), op, func(ctx context.Context) error {
-		return t.Deny(ctx, id.String(), p.device(id.Name), req.GetInitiatorId(), s.volumes.devices.Hold)
+		return t.Deny(ctx, id.String(), p.device(id.Name), req.GetInitiatorId(), s.volumes.hold)
 	})
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func openNode(cfg Config, f file, log *zap.Logger) (node, error) {
 
 func kernelNode(run host.Runner, root host.Root) node {
 	return node{
-		run: run, root: root, devices: kernelDevices{}, configfs: configfs.New(root), version: telemetry.Version,
+		run: run, root: root, devices: kernelDevices{root}, configfs: configfs.New(root), version: telemetry.Version,
 		mount: func() error { return configfs.Mount(root) },
 	}
 }
@@ -147,6 +147,11 @@ func (f file) pools(bytes int64) (all []dryrun.Pool) {
 
 // simulatedDevices are the devices of a machine in memory.
 type simulatedDevices struct{ *dryrun.Machine }
+
+// Hold implements devices. Nobody but the agent has a path lead elsewhere there.
+func (d simulatedDevices) Hold(path string, _ storage.DeviceID) (release func() error, err error) {
+	return d.Machine.Hold(path)
+}
 
 // Ready implements devices.
 func (d simulatedDevices) Ready(path string) error {

@@ -107,28 +107,30 @@ func (v *volumes) Path(backend storage.BackendType, id storage.VolumeID) (string
 	return p.device(id.Name), nil
 }
 
+// hold claims a device that nobody looked at: a revoke does not need it to be there.
+func (v *volumes) hold(path string) (release func() error, err error) {
+	return v.devices.Hold(path, storage.DeviceID{})
+}
+
 // device activates the owner's volume and answers its device, recomputed from the layout (B-236),
 // once that is a block device that opens. A device that does not appear until the given
 // time, or before the call's deadline, is ErrPrecondition (B-237).
-func (v *volumes) device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) (string, error) {
+func (v *volumes) device(ctx context.Context, backend storage.BackendType, id storage.VolumeID, owner storage.Owner, until time.Time) exports.Device {
 	p, err := v.poolOf(backend, id)
 	if err != nil {
-		return "", err
+		return exports.Device{Err: err}
 	}
 	vol, err := p.activate(ctx, id.Name, owner, until)
 	if err := p.absent(id.Name, err); err != nil {
-		return "", err
+		return exports.Device{Err: err}
 	}
-	if err := v.await(ctx, vol.DevicePath, until); err != nil {
-		return "", err
-	}
-	return vol.DevicePath, nil
+	return exports.Device{Path: vol.DevicePath, ID: vol.Device, Err: v.await(ctx, vol.DevicePath, until)}
 }
 
-// activator is a backend that activates many volumes at the price of one. A result of nil says
-// that the volume's device is there and opens; one that may yet come is an fs.ErrNotExist.
+// activator is a backend that activates many volumes at the price of one. A result without
+// an error says that the volume's device is there and opens; one that may yet come is an fs.ErrNotExist.
 type activator interface {
-	ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]error
+	ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]storage.Activated
 }
 
 // Devices implements exports.Volumes: device for many volumes of one pool.
@@ -165,10 +167,10 @@ func (v *volumes) oneByOne(ctx context.Context, backend storage.BackendType, nam
 		turns <- struct{}{}
 		looking.Go(func() {
 			defer func() { <-turns }()
-			path, err := v.device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
+			device := v.device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
 			mu.Lock()
 			defer mu.Unlock()
-			found[volume] = exports.Device{Path: path, Err: err}
+			found[volume] = device
 		})
 	}
 	looking.Wait()
@@ -179,11 +181,11 @@ func (v *volumes) oneByOne(ctx context.Context, backend storage.BackendType, nam
 // missing and may yet come.
 func (p *pool) activateAll(ctx context.Context, all activator, owners map[string]storage.Owner, found map[string]exports.Device) (missing map[string]storage.Owner) {
 	missing = map[string]storage.Owner{}
-	for name, err := range all.ActivateAll(ctx, owners) {
-		if errors.Is(err, fs.ErrNotExist) {
+	for name, r := range all.ActivateAll(ctx, owners) {
+		if errors.Is(r.Err, fs.ErrNotExist) {
 			missing[name] = owners[name]
 		}
-		found[name] = exports.Device{Path: p.device(name), Err: p.absent(name, err)}
+		found[name] = exports.Device{Path: p.device(name), ID: r.Device, Err: p.absent(name, r.Err)}
 	}
 	return missing
 }

@@ -55,7 +55,9 @@ func (d *lateDevices) Ready(string) error {
 }
 
 func (*lateDevices) Numbers(string) (major, minor uint32, err error) { return 0, 0, fs.ErrNotExist }
-func (*lateDevices) Hold(string) (func() error, error)               { return func() error { return nil }, nil }
+func (*lateDevices) Hold(string, storage.DeviceID) (func() error, error) {
+	return func() error { return nil }, nil
+}
 
 // memoryWithA is a group vg0 with one volume, a.
 func memoryWithA(t *testing.T) *storagetest.Memory {
@@ -143,13 +145,13 @@ type batch struct {
 	fail  map[string]error
 }
 
-func (b *batch) ActivateAll(_ context.Context, owners map[string]storage.Owner) map[string]error {
-	results, names := map[string]error{}, []string{}
+func (b *batch) ActivateAll(_ context.Context, owners map[string]storage.Owner) map[string]storage.Activated {
+	results, names := map[string]storage.Activated{}, []string{}
 	for name := range owners {
 		names = append(names, name)
-		results[name] = b.fail[name]
+		results[name] = storage.Activated{Err: b.fail[name]}
 		if b.late[name] > len(b.calls)+1 {
-			results[name] = fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+			results[name] = storage.Activated{Err: fmt.Errorf("%s: %w", name, fs.ErrNotExist)}
 		}
 	}
 	b.calls = append(b.calls, names)

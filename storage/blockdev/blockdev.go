@@ -4,6 +4,7 @@
 //
 //	/dev/...                          a node; its major:minor says which device it is today
 //	/sys/dev/block/MAJOR:MINOR/
+//	  diskseq                         no two devices have had the same since the boot
 //	  dm/uuid                         device-mapper: who made the mapping and of what
 //	  dm/name
 //	  holders/                        devices stacked on top
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -87,6 +89,50 @@ func Hold(path string) (release func() error, err error) {
 		return nil, err
 	}
 	return f.Close, nil
+}
+
+// HoldSame is Hold, and proves that what it holds is the device that was meant. Another one
+// that has come to the path is storage.ErrPrecondition.
+func HoldSame(root host.Root, path string, want storage.DeviceID) (release func() error, err error) {
+	f, err := Open(path, os.O_RDONLY|os.O_EXCL)
+	if err != nil {
+		return nil, err
+	}
+	got, err := Identify(root, f)
+	if err == nil && got != want {
+		err = fmt.Errorf("%w: %s leads to another device, %v, than was looked at, %v", storage.ErrPrecondition, path, got, want)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f.Close, nil
+}
+
+// Identify answers which device is open.
+func Identify(root host.Root, f *os.File) (storage.DeviceID, error) {
+	major, minor, err := FileNumbers(f)
+	if err != nil {
+		return storage.DeviceID{}, err
+	}
+	return DeviceID(root, major, minor)
+}
+
+// DeviceID answers which device has the numbers. It is the one that the caller has open: they
+// are used again only when nobody has. A kernel before 5.15 knows no sequence.
+func DeviceID(root host.Root, major, minor uint32) (storage.DeviceID, error) {
+	id := storage.DeviceID{Major: major, Minor: minor}
+	file := sysfs(root, major, minor, "diskseq")
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return id, nil
+	}
+	if err == nil {
+		id.Sequence, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	}
+	if err != nil {
+		return storage.DeviceID{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return id, nil
 }
 
 // DMUUID answers the device-mapper UUID of a device: "LVM-" and 64 letters for an LV. An

@@ -17,10 +17,10 @@ const activateAtOnce = 100
 
 // ActivateAll is Activate for many volumes at the price of one: every LVM tool reads the
 // metadata of the whole group, so hundreds of runs after a reboot would take minutes. It
-// answers one result per name; nil: the device is there and is this LV's. Only the LVs that
+// answers one result per name; without an error the device is there and is this LV's. Only the LVs that
 // are named are activated, each only if Activate would.
-func (g *Group) ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]error {
-	results := map[string]error{}
+func (g *Group) ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]storage.Activated {
+	results := map[string]storage.Activated{}
 	lvs := g.look(ctx, owners, results)
 	var off []string
 	for _, name := range slices.Sorted(maps.Keys(lvs)) {
@@ -33,17 +33,18 @@ func (g *Group) ActivateAll(ctx context.Context, owners map[string]storage.Owner
 		lvs = g.look(ctx, owners, results)
 		for _, name := range off {
 			if lv, ok := lvs[name]; ok && !lv.active {
-				results[name] = errors.Join(errors.New("it is not active"), failed)
+				results[name] = storage.Activated{Err: errors.Join(errors.New("it is not active"), failed)}
 				delete(lvs, name)
 			}
 		}
 	}
 	for name, lv := range lvs {
-		results[name] = g.settle(ctx, lv)
+		id, err := g.settle(ctx, lv)
+		results[name] = storage.Activated{Device: id, Err: err}
 	}
-	for name, err := range results {
-		if err != nil {
-			results[name] = fmt.Errorf("activate LV %s: %w", g.target(name), err)
+	for name, r := range results {
+		if r.Err != nil {
+			results[name] = storage.Activated{Err: fmt.Errorf("activate LV %s: %w", g.target(name), r.Err)}
 		}
 	}
 	return results
@@ -51,7 +52,7 @@ func (g *Group) ActivateAll(ctx context.Context, owners map[string]storage.Owner
 
 // look reports those of the owners' LVs that may be activated, by name, and notes what is
 // wrong with the others.
-func (g *Group) look(ctx context.Context, owners map[string]storage.Owner, results map[string]error) map[string]report {
+func (g *Group) look(ctx context.Context, owners map[string]storage.Owner, results map[string]storage.Activated) map[string]report {
 	all, err := g.lvs(ctx, g.cfg.VolumeGroup)
 	err = missing(err)
 	listed := map[string]report{}
@@ -61,17 +62,19 @@ func (g *Group) look(ctx context.Context, owners map[string]storage.Owner, resul
 	usable := map[string]report{}
 	for name, owner := range owners {
 		lv, ok := listed[name]
+		var wrong error
 		switch {
 		case err != nil:
-			results[name] = err
+			wrong = err
 		case CheckName(name) != nil:
-			results[name] = CheckName(name)
+			wrong = CheckName(name)
 		case !ok:
-			results[name] = fmt.Errorf("%w: volume group %s has no such LV", storage.ErrNotFound, g.cfg.VolumeGroup)
+			wrong = fmt.Errorf("%w: volume group %s has no such LV", storage.ErrNotFound, g.cfg.VolumeGroup)
 		default:
-			if results[name] = cmp.Or(g.owned(lv, owner), g.finished(lv)); results[name] == nil {
-				usable[name] = lv
-			}
+			wrong = cmp.Or(g.owned(lv, owner), g.finished(lv))
+		}
+		if results[name] = (storage.Activated{Err: wrong}); wrong == nil {
+			usable[name] = lv
 		}
 	}
 	return usable

@@ -50,13 +50,13 @@ func TestGroup_ActivateAll_kernel(t *testing.T) {
 		g := lvm.New(count, "", lvm.Config{VolumeGroup: vg})
 		results := g.ActivateAll(t.Context(), owners)
 		for name, want := range map[string]error{"pvc-absent": storage.ErrNotFound, "pvc-theirs": storage.ErrForeign, "pvc-unfinished": storage.ErrPrecondition} {
-			if !errors.Is(results[name], want) {
+			if !errors.Is(results[name].Err, want) {
 				t.Errorf("%s: %v, want %v", name, results[name], want)
 			}
 		}
 		for i := range 5 {
 			name := fmt.Sprintf("pvc-%d", i)
-			if size, err := blockdev.Size("/dev/" + vg + "/" + name); err != nil || size != extent || results[name] != nil {
+			if size, err := blockdev.Size("/dev/" + vg + "/" + name); err != nil || size != extent || results[name].Err != nil || results[name].Device == (storage.DeviceID{}) {
 				t.Errorf("%s: %v; its device has %d bytes, %v", name, results[name], size, err)
 			}
 		}
@@ -81,9 +81,9 @@ func TestGroup_ActivateAll_repairs_kernel(t *testing.T) {
 	if err := os.Remove("/dev/" + vg + "/pvc-2"); err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner, "pvc-2": owner}) {
-		if _, look := os.Stat("/dev/" + vg + "/" + name); err != nil || look != nil {
-			t.Errorf("%s: %v, its node: %v", name, err, look)
+	for name, r := range g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner, "pvc-2": owner}) {
+		if _, look := os.Stat("/dev/" + vg + "/" + name); r.Err != nil || look != nil {
+			t.Errorf("%s: %v, its node: %v", name, r.Err, look)
 		}
 	}
 }

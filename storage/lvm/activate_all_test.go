@@ -11,8 +11,8 @@ import (
 func TestGroup_ActivateAll_unreadable(t *testing.T) {
 	g := group(t, nil, fails(lvs("vg0"), "Volume group \"vg0\" not found\n  Cannot process volume group vg0"))
 	results := g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner, "pvc-2": owner})
-	for name, err := range results {
-		if !errors.Is(err, storage.ErrPrecondition) || errors.Is(err, storage.ErrNotFound) {
+	for name, r := range results {
+		if err := r.Err; !errors.Is(err, storage.ErrPrecondition) || errors.Is(err, storage.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrPrecondition", name, err)
 		}
 	}
@@ -29,7 +29,7 @@ func TestGroup_ActivateAll_partly(t *testing.T) {
 		lvs("vg0", plain("pvc-1", 2*extent), inactive("pvc-2", 2*extent)),
 	)
 	results := g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner, "pvc-2": owner})
-	if results["pvc-1"] != nil || results["pvc-2"] == nil {
+	if results["pvc-1"].Err != nil || results["pvc-2"].Err == nil {
 		t.Errorf("results = %v, want pvc-2 alone to fail", results)
 	}
 }

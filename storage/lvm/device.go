@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host/crashpoint"
 )
@@ -87,13 +88,14 @@ func (g *Group) prove(f Device, lv report) error {
 	return nil
 }
 
-// verify proves that the LV's device can be opened and is its own.
-func (g *Group) verify(lv report) error {
+// verify proves that the LV's device can be opened and is its own, and answers which it is.
+func (g *Group) verify(lv report) (storage.DeviceID, error) {
 	d, err := g.open(lv, os.O_RDONLY)
 	if err != nil {
-		return err
+		return storage.DeviceID{}, err
 	}
-	return d.Close()
+	id, err := blockdev.DeviceID(g.root, lv.major, lv.minor)
+	return id, errors.Join(err, d.Close())
 }
 
 // edge is how much of both ends must be zero: filesystems, RAID, LVM and partition tables

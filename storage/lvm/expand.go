@@ -48,7 +48,7 @@ func (g *Group) expand(ctx context.Context, name string, owner storage.Owner, by
 		}
 	}
 	if lv.active {
-		err = g.settle(ctx, lv)
+		_, err = g.settle(ctx, lv)
 	}
 	return g.volume(lv), err
 }

@@ -102,7 +102,7 @@ func TestGroup_Activate_expandedMeanwhile(t *testing.T) {
 			return err
 		}},
 		"many": {[]hosttest.Step{lvs("vg0", plain("pvc-1", 2*extent)), refresh, grown}, func(g *Group) error {
-			return g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner})["pvc-1"]
+			return g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner})["pvc-1"].Err
 		}},
 	}
 	for name, tt := range calls {

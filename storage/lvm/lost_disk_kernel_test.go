@@ -44,7 +44,7 @@ func TestGroup_lostDisk_kernel(t *testing.T) {
 	_, err = g.Activate(t.Context(), "pvc-2", owner)
 	wantError(t, "Activate", err, storage.ErrPrecondition, "partial LV")
 	results := g.ActivateAll(t.Context(), map[string]storage.Owner{"pvc-1": owner, "pvc-2": owner})
-	if results["pvc-1"] != nil || results["pvc-2"] == nil {
+	if results["pvc-1"].Err != nil || results["pvc-2"].Err == nil {
 		t.Errorf("ActivateAll = %v, want pvc-2 alone to fail", results)
 	}
 	if err := g.Delete(t.Context(), "pvc-2", owner); err != nil {

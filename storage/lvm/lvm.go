@@ -157,7 +157,8 @@ func (g *Group) create(ctx context.Context, s storage.Spec) (storage.Volume, err
 	if err := g.finished(lv); err != nil {
 		return storage.Volume{}, err
 	}
-	return g.activate(ctx, lv, s.Owner)
+	_, err = g.activate(ctx, &lv, s.Owner)
+	return g.volume(lv), err
 }
 
 // make makes a new LV and takes its tag away once nothing of an earlier one shows.
@@ -256,44 +257,47 @@ func (g *Group) finished(lv report) error {
 // finished LV is activated, and nothing but it and the thin pool it is in.
 func (g *Group) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
 	lv, err := g.usable(ctx, name, owner)
-	var v storage.Volume
+	var id storage.DeviceID
 	if err == nil {
-		v, err = g.activate(ctx, lv, owner)
+		id, err = g.activate(ctx, &lv, owner)
 	}
 	if err != nil {
 		return storage.Volume{}, fmt.Errorf("activate LV %s: %w", g.target(name), err)
 	}
+	v := g.volume(lv)
+	v.Device = id
 	return v, nil
 }
 
-func (g *Group) activate(ctx context.Context, lv report, owner storage.Owner) (storage.Volume, error) {
+// activate leaves the LV as it then is in lv.
+func (g *Group) activate(ctx context.Context, lv *report, owner storage.Owner) (storage.DeviceID, error) {
 	if !lv.active {
 		_, err := g.lvm(ctx, "lvchange", "--activate", "y", g.target(lv.name))
 		if err == nil {
-			lv, err = g.usable(ctx, lv.name, owner)
+			*lv, err = g.usable(ctx, lv.name, owner)
 		}
 		if err != nil {
-			return storage.Volume{}, err
+			return storage.DeviceID{}, err
 		}
 	}
-	return g.volume(lv), g.settle(ctx, lv)
+	return g.settle(ctx, *lv)
 }
 
 // settle proves an active LV's device and repairs what an LVM tool that was killed half
 // way, or another /dev than before, leaves behind. An LV of another size than its mapping
 // may just have grown: who only looks for devices does not hold its lock.
-func (g *Group) settle(ctx context.Context, lv report) error {
-	err := g.verify(lv)
+func (g *Group) settle(ctx context.Context, lv report) (storage.DeviceID, error) {
+	id, err := g.verify(lv)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		_, err = g.lvm(ctx, "vgmknodes", g.target(lv.name))
 	case errors.Is(err, errOldMapping):
 		lv, err = g.refresh(ctx, lv)
 	default:
-		return err
+		return id, err
 	}
 	if err != nil {
-		return err
+		return storage.DeviceID{}, err
 	}
 	return g.verify(lv)
 }

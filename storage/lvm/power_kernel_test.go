@@ -172,7 +172,11 @@ func (op powerOp) check(t *testing.T, g *lvm.Group, cut powercuttest.Cut) {
 // on activates the volumes and answers each one's error.
 func on(t *testing.T, g *lvm.Group) map[string]error {
 	t.Helper()
-	return g.ActivateAll(t.Context(), map[string]storage.Owner{cutVolume: owner, neighbour: owner})
+	errs := map[string]error{}
+	for name, r := range g.ActivateAll(t.Context(), map[string]storage.Owner{cutVolume: owner, neighbour: owner}) {
+		errs[name] = r.Err
+	}
+	return errs
 }
 
 // off takes the volumes' devices away, as the end of a machine does.

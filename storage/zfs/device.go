@@ -47,6 +47,11 @@ type Identity struct {
 	Dataset      string
 	Size         int64 // bytes
 	Major, Minor uint32
+	Sequence     uint64 // of storage.DeviceID
+}
+
+func (id Identity) device() storage.DeviceID {
+	return storage.DeviceID{Major: id.Major, Minor: id.Minor, Sequence: id.Sequence}
 }
 
 // nodes finds zvols' devices and keeps the links below /dev/zvol.
@@ -75,9 +80,11 @@ func askKernel(path string) (id Identity, err error) {
 		return Identity{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if id.Major, id.Minor, err = blockdev.FileNumbers(f); err != nil {
+	device, err := blockdev.Identify("", f)
+	if err != nil {
 		return Identity{}, err
 	}
+	id.Major, id.Minor, id.Sequence = device.Major, device.Minor, device.Sequence
 	var name [256]byte
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), blkZName, uintptr(unsafe.Pointer(&name))); errno != 0 {
 		return Identity{}, fmt.Errorf("%s is no zvol: %w", path, errno)
@@ -127,24 +134,40 @@ type answer struct {
 	err error
 }
 
-// settle waits until the zvol's link leads to the zvol's device, making it if need be. A
-// device that is missing after deviceWait is an fs.ErrNotExist, too.
-func (n *nodes) settle(ctx context.Context, zvol report) error {
+// settle waits until the links of zvols lead to their devices, making them if need be, and
+// answers what became of each by its dataset. A device that is missing after deviceWait is an
+// fs.ErrNotExist, too. However many are missing, it is one wait and one look at a time.
+func (n *nodes) settle(ctx context.Context, zvols ...report) map[string]storage.Activated {
+	results := map[string]storage.Activated{}
 	for end := time.Now().Add(deviceWait); ; {
-		err := n.linked(ctx, zvol)
-		switch {
-		case err == nil || errors.Is(err, fs.ErrPermission) || ctx.Err() != nil:
-			return err
-		case time.Now().After(end) && errors.Is(err, unix.ENXIO): // being removed, or replaced
-			return fmt.Errorf("%w: %w: no device of %s: %w", storage.ErrPrecondition, fs.ErrNotExist, zvol.name, err)
-		case time.Now().After(end):
-			return fmt.Errorf("%w: no device of %s: %w", storage.ErrPrecondition, zvol.name, err)
+		var missing []report
+		for dataset, r := range n.linked(ctx, zvols...) {
+			results[dataset] = r
+		}
+		for _, zvol := range zvols {
+			if err := results[zvol.name].Err; err != nil && !errors.Is(err, fs.ErrPermission) {
+				missing = append(missing, zvol)
+			}
+		}
+		if zvols = missing; len(zvols) == 0 || ctx.Err() != nil {
+			return results
+		}
+		if time.Now().After(end) {
+			break
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(devicePoll):
 		}
 	}
+	for _, zvol := range zvols {
+		err := results[zvol.name].Err
+		if errors.Is(err, unix.ENXIO) { // being removed, or replaced
+			err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+		}
+		results[zvol.name] = storage.Activated{Err: fmt.Errorf("%w: no device of %s: %w", storage.ErrPrecondition, zvol.name, err)}
+	}
+	return results
 }
 
 // appear waits for a zvol's device, if it comes, before the zvol is destroyed: a zfs create
@@ -153,10 +176,10 @@ func (n *nodes) settle(ctx context.Context, zvol report) error {
 // block/genhd.c does nothing before device_add_disk has come to bdev_add).
 func (n *nodes) appear(ctx context.Context, zvol report) {
 	for end := time.Now().Add(appearWait); zvol.mode != "none" && time.Now().Before(end) && ctx.Err() == nil; {
-		if n.prove(ctx, n.link(zvol.name), zvol) == nil {
+		if _, err := n.prove(ctx, n.link(zvol.name), zvol); err == nil {
 			return
 		}
-		if _, err := n.scan(ctx, zvol); err == nil {
+		if n.scan(ctx, zvol)[zvol.name].err == nil {
 			return
 		}
 		select {
@@ -178,38 +201,53 @@ func (n *nodes) mode(zvol report) string {
 }
 
 // linked does it once, without waiting.
-func (n *nodes) linked(ctx context.Context, zvol report) error {
-	link := n.link(zvol.name)
-	if n.prove(ctx, link, zvol) == nil {
-		return nil
+func (n *nodes) linked(ctx context.Context, zvols ...report) map[string]storage.Activated {
+	results := map[string]storage.Activated{}
+	var missing []report
+	for _, zvol := range zvols {
+		if id, err := n.prove(ctx, n.link(zvol.name), zvol); err == nil {
+			results[zvol.name] = storage.Activated{Device: id.device()}
+		} else {
+			missing = append(missing, zvol)
+		}
 	}
-	node, err := n.scan(ctx, zvol)
-	if err != nil {
-		return err
+	if len(missing) == 0 {
+		return results
 	}
-	if err := n.lead(link, node); err != nil {
-		return err
+	seen := n.scan(ctx, missing...)
+	for _, zvol := range missing {
+		link, at := n.link(zvol.name), seen[zvol.name]
+		if at.err == nil {
+			at.err = n.lead(link, at.node)
+		}
+		var id Identity
+		if at.err == nil {
+			id, at.err = n.prove(ctx, link, zvol)
+		}
+		results[zvol.name] = storage.Activated{Device: id.device(), Err: at.err}
 	}
-	return n.prove(ctx, link, zvol)
+	return results
 }
 
 func (n *nodes) link(dataset string) string { return n.root.Path("dev/zvol", dataset) }
 
 // prove holds a device to a zvol: the kernel calls it so, and it has the size and the mode. A
 // device of the former mode is an fs.ErrNotExist: the kernel is about to replace it.
-func (n *nodes) prove(ctx context.Context, path string, zvol report) error {
+func (n *nodes) prove(ctx context.Context, path string, zvol report) (Identity, error) {
 	id, err := n.who(ctx, path)
 	switch {
 	case err != nil:
-		return err
 	case id.Dataset != zvol.name:
-		return fmt.Errorf("%s is the device of %s, not of %s", path, id.Dataset, zvol.name)
+		err = fmt.Errorf("%s is the device of %s, not of %s", path, id.Dataset, zvol.name)
 	case id.Size != zvol.size:
-		return fmt.Errorf("%s has %d bytes, %s has %d", path, id.Size, zvol.name, zvol.size)
-	case zvol.mode != "dev" && zvol.mode != "full": // "default" is the module's to say
-		return nil
+		err = fmt.Errorf("%s has %d bytes, %s has %d", path, id.Size, zvol.name, zvol.size)
+	case zvol.mode == "dev" || zvol.mode == "full": // "default" is the module's to say
+		err = n.moded(path, id, zvol.mode)
 	}
-	return n.moded(path, id, zvol.mode)
+	if err != nil {
+		return Identity{}, err
+	}
+	return id, nil
 }
 
 // moded tells a device that has partitions, of volmode full, from one that cannot have any.
@@ -225,42 +263,60 @@ func (n *nodes) moded(path string, id Identity, mode string) error {
 	return nil
 }
 
-// scan looks for the zvol's device among those of its size: each look opens a device, which
-// others' destroy finds busy. It is errNoDevice only if every one of that size said that it
-// is another. While any pool is suspended nothing is opened: the first open of a
-// zvol reads its pool under the lock that every zfs command takes (zvol_open in
+// seen is where scan saw a zvol's device, or why it did not.
+type seen struct {
+	node string
+	err  error
+}
+
+// scan looks for the devices of zvols, each once, among those of their sizes: a look opens a
+// device, which others' destroy finds busy. One is errNoDevice only if every device of its
+// size said that it is another. While any pool is suspended nothing is opened: the first open
+// of a zvol reads its pool under the lock that every zfs command takes (zvol_open in
 // module/os/linux/zfs/zvol_os.c).
-func (n *nodes) scan(ctx context.Context, zvol report) (string, error) {
-	if err := n.noneSuspended(); err != nil {
-		return "", err
+func (n *nodes) scan(ctx context.Context, zvols ...report) map[string]seen {
+	bySize := map[int64]map[string]bool{}
+	for _, zvol := range zvols {
+		if bySize[zvol.size] == nil {
+			bySize[zvol.size] = map[string]bool{}
+		}
+		bySize[zvol.size][zvol.name] = true
 	}
+	found, unknown := map[string]seen{}, map[int64]error{} // unknown by size, 0: any
 	files, err := filepath.Glob(n.root.Path("sys/block/zd*/size"))
-	if err != nil {
-		return "", err
+	if err = errors.Join(err, n.noneSuspended()); err != nil {
+		files, unknown[0] = nil, err
 	}
-	var unknown error
 	for _, file := range files {
 		size, err := sizeOf(file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV): // gone again
 			continue
 		case err != nil:
-			unknown = errors.Join(unknown, err)
+			unknown[0] = errors.Join(unknown[0], err)
 			continue
-		case size != zvol.size:
+		case len(bySize[size]) == 0:
 			continue
 		}
 		node := n.root.Path("dev", filepath.Base(filepath.Dir(file)))
-		id, err := n.who(ctx, node)
-		if err == nil && id.Dataset == zvol.name && id.Size == zvol.size {
-			return node, nil
+		switch id, err := n.who(ctx, node); {
+		case err != nil:
+			unknown[size] = errors.Join(unknown[size], err)
+		case id.Size == size && bySize[size][id.Dataset]:
+			found[id.Dataset] = seen{node: node}
+			delete(bySize[size], id.Dataset)
 		}
-		unknown = errors.Join(unknown, err)
 	}
-	if unknown != nil {
-		return "", unknown
+	for size, names := range bySize {
+		err := errors.Join(unknown[0], unknown[size])
+		if err == nil {
+			err = fmt.Errorf("%w: none of %d zvol devices is it", errNoDevice, len(files))
+		}
+		for name := range names {
+			found[name] = seen{err: err}
+		}
 	}
-	return "", fmt.Errorf("%w: none of %d zvol devices is it", errNoDevice, len(files))
+	return found
 }
 
 // sizeOf reads the size file of a block device, 512-byte sectors, in bytes.

@@ -3,6 +3,7 @@ package zfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -89,7 +90,7 @@ func TestNodes_settle(t *testing.T) {
 				}
 			}
 			for range 2 {
-				if err := m.nodes().settle(t.Context(), zvol); err != nil {
+				if err := m.nodes().settle(t.Context(), zvol)[dataset].Err; err != nil {
 					t.Errorf("settle = %v", err)
 				}
 				m.wantLink("../../../zd16")
@@ -118,7 +119,7 @@ func TestNodes_settle_mode(t *testing.T) {
 				m.write("sys/dev/block/0:0/ext_range", tt.minors+"\n")
 				asked := zvol
 				asked.mode = tt.mode
-				if err := m.nodes().settle(t.Context(), asked); !errors.Is(err, tt.want) {
+				if err := m.nodes().settle(t.Context(), asked)[dataset].Err; !errors.Is(err, tt.want) {
 					t.Errorf("settle = %v, want %v", err, tt.want)
 				}
 			})
@@ -139,14 +140,14 @@ func TestNodes_settle_suspended(t *testing.T) {
 			opened += len(strings.Split(path, "/zd")) - 1
 			return m.ask(path)
 		})
-		if err := n.settle(t.Context(), zvol); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "pool other is SUSPENDED") || opened > 0 {
+		if err := n.settle(t.Context(), zvol)[dataset].Err; !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), "pool other is SUSPENDED") || opened > 0 {
 			t.Errorf("settle = %v with %d opens, want ErrPrecondition that names the pool, and none", err, opened)
 		}
 		m.write("dev/zvol/tank/k8s/x", "")
 		if err := os.Symlink("../../../zd0", m.root.Path("dev/zvol", dataset)); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.settle(t.Context(), zvol); err != nil {
+		if err := n.settle(t.Context(), zvol)[dataset].Err; err != nil {
 			t.Errorf("settle with a link = %v", err)
 		}
 	})
@@ -219,7 +220,7 @@ func TestNodes_settle_fails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMachine(t)
 				prepare(m)
-				err := m.nodes().settle(t.Context(), zvol)
+				err := m.nodes().settle(t.Context(), zvol)[dataset].Err
 				if !errors.Is(err, storage.ErrPrecondition) || errors.Is(err, storage.ErrNotFound) || !strings.Contains(err.Error(), dataset) {
 					t.Errorf("settle = %v, want ErrPrecondition naming %s", err, dataset)
 				}
@@ -235,11 +236,11 @@ func TestNodes_settle_late(t *testing.T) {
 		n := m.nodes()
 		ctx, cancel := context.WithTimeout(t.Context(), deviceWait/2)
 		defer cancel()
-		if err := n.settle(ctx, zvol); err == nil || ctx.Err() == nil {
+		if err := n.settle(ctx, zvol)[dataset].Err; err == nil || ctx.Err() == nil {
 			t.Errorf("settle = %v, want it to wait until the context's end", err)
 		}
 		m.add("zd0", dataset, volsize, sectors)
-		if err := n.settle(t.Context(), zvol); err != nil {
+		if err := n.settle(t.Context(), zvol)[dataset].Err; err != nil {
 			t.Errorf("settle = %v", err)
 		}
 	})
@@ -253,7 +254,7 @@ func TestNodes_settle_permission(t *testing.T) {
 	n.ask = func(path string) (Identity, error) {
 		return Identity{}, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
 	}
-	if err := n.settle(t.Context(), zvol); !errors.Is(err, fs.ErrPermission) || errors.Is(err, storage.ErrPrecondition) {
+	if err := n.settle(t.Context(), zvol)[dataset].Err; !errors.Is(err, fs.ErrPermission) || errors.Is(err, storage.ErrPrecondition) {
 		t.Errorf("settle = %v, want the permission error alone", err)
 	}
 }
@@ -276,7 +277,7 @@ func TestNodes_hangs(t *testing.T) {
 			return m.ask(path)
 		}
 		for range 3 {
-			if err := n.settle(t.Context(), zvol); err != nil {
+			if err := n.settle(t.Context(), zvol)[dataset].Err; err != nil {
 				t.Errorf("settle = %v", err)
 			}
 			_ = os.Remove(m.root.Path("dev/zvol", dataset))
@@ -296,7 +297,7 @@ func TestNodes_forget(t *testing.T) {
 	m := newMachine(t)
 	m.add("zd0", dataset, volsize, sectors)
 	n := m.nodes()
-	if err := n.settle(t.Context(), zvol); err != nil {
+	if err := n.settle(t.Context(), zvol)[dataset].Err; err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -312,12 +313,47 @@ func TestNodes_scan_unknown(t *testing.T) {
 	m := newMachine(t)
 	m.add("zd0", "tank/k8s/pvc-0", volsize, sectors)
 	n := m.nodes()
-	if _, err := n.scan(t.Context(), zvol); !errors.Is(err, fs.ErrNotExist) {
+	if err := n.scan(t.Context(), zvol)[dataset].err; !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("scan of another's device = %v, want fs.ErrNotExist", err)
 	}
 	odd := errors.New("input/output error")
 	n.ask = func(string) (Identity, error) { return Identity{}, odd }
-	if _, err := n.scan(t.Context(), zvol); !errors.Is(err, odd) || errors.Is(err, fs.ErrNotExist) {
+	if err := n.scan(t.Context(), zvol)[dataset].err; !errors.Is(err, odd) || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("scan of a device that does not answer = %v, want %v alone", err, odd)
 	}
+}
+
+// Of hundreds that are missing each look opens every device once, and no more.
+func TestNodes_settle_many(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const count = 300
+		m := newMachine(t)
+		var zvols []report
+		for i := range count {
+			z := zvol
+			z.name = fmt.Sprint("tank/k8s/pvc-", i)
+			zvols = append(zvols, z)
+			m.add(fmt.Sprint("zd", i), fmt.Sprint("tank/other/", i), volsize, sectors)
+		}
+		m.add("zd1000", "tank/k8s/pvc-7", volsize, sectors)
+		opened := 0
+		n := newNodes(m.root, func(path string) (Identity, error) {
+			opened += len(strings.Split(path, "/zd")) - 1
+			return m.ask(path)
+		})
+		begun := time.Now()
+		results := n.settle(t.Context(), zvols...)
+		missing := 0
+		for dataset, r := range results {
+			if errors.Is(r.Err, errNoDevice) {
+				missing++
+			} else if r.Err != nil || dataset != "tank/k8s/pvc-7" {
+				t.Errorf("%s: %v", dataset, r.Err)
+			}
+		}
+		looks := int(deviceWait/devicePoll) + 2
+		if took := time.Since(begun); missing != count-1 || took > 2*deviceWait || opened > looks*(count+1) {
+			t.Errorf("%d missing after %s and %d opens, want %d, a wait and %d looks", missing, took, opened, count-1, looks)
+		}
+	})
 }

@@ -15,7 +15,7 @@ func (p *Pool) Link(ctx context.Context, name string) error {
 	case !zvol.volume():
 		err = fmt.Errorf("a %s has no device: %w", zvol.kind, fs.ErrNotExist)
 	default:
-		err = p.nodes.linked(ctx, zvol)
+		err = p.nodes.linked(ctx, zvol)[zvol.name].Err
 	}
 	if err != nil {
 		return fmt.Errorf("link zvol %s: %w", p.cfg.dataset(name), err)

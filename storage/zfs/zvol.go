@@ -207,37 +207,6 @@ func (p *Pool) Inspect(ctx context.Context, name string) (storage.Volume, error)
 	return p.volume(name, zvol), nil
 }
 
-// Activate implements storage.Backend: the zvol's device is there and has a link that leads
-// to it. One that does not come at once is storage.ErrPrecondition and an fs.ErrNotExist.
-func (p *Pool) Activate(ctx context.Context, name string, owner storage.Owner) (storage.Volume, error) {
-	zvol, err := p.usable(ctx, name, owner)
-	switch {
-	case err != nil:
-	case zvol.mode == "none":
-		err = fmt.Errorf("%w: its volmode is none, so it has no device; fix: zfs set volmode=default %s", storage.ErrPrecondition, zvol.name)
-	default:
-		if err = p.nodes.settle(ctx, zvol); errors.Is(err, errNoDevice) {
-			err = p.owed(ctx, zvol)
-		}
-	}
-	if err != nil {
-		return storage.Volume{}, fmt.Errorf("activate zvol %s: %w", p.cfg.dataset(name), err)
-	}
-	return p.volume(name, zvol), nil
-}
-
-// owed has the kernel make a device that it owes: now and then making one fails, at a create
-// or an import, without a word (openzfs/zfs#15487). Writing the mode in effect makes a
-// missing device and leaves one that is there alone; writing "default" would replace it
-// (zvol_set_volmode_impl in module/zfs/zvol.c).
-func (p *Pool) owed(ctx context.Context, zvol report) error {
-	zvol.mode = p.nodes.mode(zvol)
-	if _, err := p.tool(ctx, "zfs", "set", "volmode="+zvol.mode, zvol.name); err != nil {
-		return err
-	}
-	return p.nodes.settle(ctx, zvol)
-}
-
 // Delete implements storage.Backend. Snapshots and clones make it storage.ErrPrecondition.
 func (p *Pool) Delete(ctx context.Context, name string, owner storage.Owner) error {
 	if err := p.remove(ctx, name, owner); err != nil {

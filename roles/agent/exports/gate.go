@@ -72,8 +72,12 @@ type Volumes interface {
 // Device is where a volume's device is, or why it cannot be used.
 type Device struct {
 	Path string
+	ID   storage.DeviceID // of what was looked at
 	Err  error
 }
+
+// Hold claims a device, and proves that it is the one that was looked at.
+type Hold func(device string, looked storage.DeviceID) (release func() error, err error)
 
 // Gate is the only way to an export. Its state is the process's: it starts closed, also
 // when the kernel still has every export.
@@ -81,7 +85,7 @@ type Gate struct {
 	fence   Fence
 	volumes Volumes
 	targets map[transport.Kind]Target
-	hold    transport.Hold
+	hold    Hold
 	now     func() time.Time
 
 	restoring sync.Mutex // one complete request at a time: they set up ports together
@@ -93,7 +97,7 @@ type Gate struct {
 }
 
 // NewGate answers a closed gate.
-func NewGate(fence Fence, volumes Volumes, targets map[transport.Kind]Target, hold transport.Hold, now func() time.Time) *Gate {
+func NewGate(fence Fence, volumes Volumes, targets map[transport.Kind]Target, hold Hold, now func() time.Time) *Gate {
 	return &Gate{fence: fence, volumes: volumes, targets: targets, hold: hold, now: now, hung: map[poolKey]int{}}
 }
 
@@ -124,7 +128,7 @@ func (g *Gate) Export(ctx context.Context, it agentrpc.Item) (transport.Target, 
 		owner := map[string]storage.Owner{e.id.Name: storage.Owner(e.Token.UID)}
 		err := e.use(g.volumes.Devices(ctx, e.Backend, e.id.Pool, owner, g.now().Add(deviceWait)))
 		if err == nil {
-			got, err = e.target.Export(ctx, e.want, g.hold)
+			got, err = e.target.Export(ctx, e.want, g.claim(e))
 		}
 		return err
 	})
@@ -156,8 +160,8 @@ func (g *Gate) Resync(ctx context.Context, items []agentrpc.Item) ([]agentrpc.It
 	}
 	entries := g.routeAll(ctx, items)
 	g.findDevices(ctx, entries)
-	g.phase(ctx, entries, func(ctx context.Context, e *entry) error {
-		_, err := e.target.Export(ctx, e.want, g.hold)
+	g.phase(ctx, entries, inOrder, func(ctx context.Context, e *entry) error {
+		_, err := e.target.Export(ctx, e.want, g.claim(e))
 		return err
 	})
 	return results(entries), ctx.Err()
@@ -171,6 +175,7 @@ type entry struct {
 	name   string           // of the target
 	device string           // the path the layout gives the volume
 	want   transport.Export // with the device as the agent finds it
+	looked storage.DeviceID // which it was then
 	err    error
 }
 
@@ -250,6 +255,12 @@ func (e *entry) use(found map[string]Device) error {
 	case asked != "" && asked != device.Path:
 		return fmt.Errorf("%w: request names device %s, the volume's is %s", transport.ErrPrecondition, asked, device.Path)
 	}
-	e.want.DevicePath = device.Path
+	e.want.DevicePath, e.looked = device.Path, device.ID
 	return nil
+}
+
+// claim claims the entry's device as it was looked at: until then the path may have come to
+// lead to another (block.md B-224).
+func (g *Gate) claim(e *entry) transport.Hold {
+	return func(device string) (release func() error, err error) { return g.hold(device, e.looked) }
 }

@@ -76,12 +76,18 @@ func (n *node) Devices(_ context.Context, b storage.BackendType, pool string, ow
 	for name := range owners {
 		id := storage.VolumeID{Pool: pool, Name: name}
 		path, err := n.Path(b, id)
-		found[name] = exports.Device{Path: path, Err: errors.Join(n.fail[id.String()], err)}
+		found[name] = exports.Device{Path: path, ID: lookedAt(path), Err: errors.Join(n.fail[id.String()], err)}
 	}
 	return found
 }
 
-func (n *node) hold(device string) (func() error, error) {
+// lookedAt answers the device that a path leads to.
+func lookedAt(path string) storage.DeviceID { return storage.DeviceID{Sequence: uint64(1 + len(path))} }
+
+func (n *node) hold(device string, looked storage.DeviceID) (func() error, error) {
+	if looked != lookedAt(device) {
+		n.t.Errorf("hold of %s as %v, want it held to what was looked at, %v", device, looked, lookedAt(device))
+	}
 	if n.held[device] {
 		return nil, fmt.Errorf("%s: %w", device, storage.ErrBusy)
 	}

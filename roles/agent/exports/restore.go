@@ -33,13 +33,13 @@ func (g *Gate) Restore(ctx context.Context, items []agentrpc.Item) ([]agentrpc.I
 		return nil, err
 	}
 	shareTransferSize(entries, active)
-	g.phase(ctx, entries, func(ctx context.Context, e *entry) error { return e.target.Prepare(ctx, e.want, g.hold) })
+	g.phase(ctx, entries, beside(), func(ctx context.Context, e *entry) error { return e.target.Prepare(ctx, e.want, g.claim(e)) })
 
 	held := false
 	if g.now().Sub(began) < portHold {
 		held = holdPorts(entries, active)
 	}
-	g.phase(ctx, entries, func(ctx context.Context, e *entry) error {
+	g.phase(ctx, entries, inOrder, func(ctx context.Context, e *entry) error {
 		_, err := e.target.Link(ctx, e.want)
 		return err
 	})
