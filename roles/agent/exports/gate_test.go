@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +41,9 @@ type node struct {
 	gate    *exports.Gate
 }
 
+// newNode answers a node whose volumes are prepared one after the other.
 func newNode(t *testing.T) *node {
+	processors(t, 1)
 	store, err := fencing.Open(t.TempDir() + "/generations")
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +52,12 @@ func newNode(t *testing.T) *node {
 		fail: map[string]error{}, held: map[string]bool{}, refuse: map[string]error{}, linked: map[string]transport.Portal{}}
 	n.gate = exports.NewGate(fence{store}, n, map[transport.Kind]exports.Target{transport.NVMeTCP: n}, n.hold, func() time.Time { return n.clock })
 	return n
+}
+
+// processors pretends that the machine has so many.
+func processors(t *testing.T, n int) {
+	before := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 }
 
 type fence struct{ *fencing.Store }

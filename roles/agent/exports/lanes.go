@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,8 +12,9 @@ import (
 	"github.com/pillar-csi/pillar/storage"
 )
 
-// A pool has lanes for its volumes, and uses one as long as each step ends soon. A step that
-// is under way for laneWait gets company in the next lane, and one that hangs closes its lane
+// A pool has lanes for its volumes, which are taken in their order. A phase begins with one,
+// or with one for each processor, as its steps are system calls. When none has ended for
+// laneWait, those under way get company in another lane, and a step that hangs closes its lane
 // for the phase. So a volume that hangs costs the others of its pool laneWait; a pool that
 // hangs costs its own volumes the time of one, and those of other pools nothing:
 //
@@ -23,14 +25,20 @@ const (
 	laneWait  = time.Second
 )
 
+// inOrder is one lane: a step begins when the one before has ended.
+const inOrder = 1
+
+// beside is a lane for each processor.
+func beside() int { return min(runtime.GOMAXPROCS(0), laneCount) }
+
 // phase runs one step for every entry that got this far, each under its own fence and lock:
 // a revoke that comes between two phases wins by its higher generation. Pools run at the same
-// time, the volumes of one in their order.
-func (g *Gate) phase(ctx context.Context, entries []*entry, step func(context.Context, *entry) error) {
+// time, the volumes of one inOrder or beside each other.
+func (g *Gate) phase(ctx context.Context, entries []*entry, first int, step func(context.Context, *entry) error) {
 	var running sync.WaitGroup
 	for key, of := range byPool(entries) {
 		running.Go(func() {
-			key.run(ctx, of, func(ctx context.Context, e *entry) error {
+			key.run(ctx, of, first, func(ctx context.Context, e *entry) error {
 				return g.fence.Do(ctx, e.Export.Volume, e.Token, grant, func(ctx context.Context) error { return step(ctx, e) })
 			})
 		})
@@ -57,34 +65,39 @@ func byPool(entries []*entry) map[poolKey][]*entry {
 	return pools
 }
 
-// run runs the step for entries of the pool and waits for all. One supervisor watches the
-// lanes: timers and goroutines for each of a thousand steps would take longer than they do.
-// When every lane has hung, the rest is not tried.
-func (p poolKey) run(ctx context.Context, entries []*entry, step func(context.Context, *entry) error) {
+// run runs the step for entries of the pool, in so many lanes at first, and waits for all. One
+// supervisor watches the lanes: timers and goroutines for each of a thousand steps would take
+// longer than they do. When every lane has hung, the rest is not tried.
+func (p poolKey) run(ctx context.Context, entries []*entry, first int, step func(context.Context, *entry) error) {
 	r := &lanes{queue: make(chan *entry, len(entries)), ended: make(chan struct{}, laneCount)}
 	for _, e := range entries {
 		r.queue <- e
 	}
 	close(r.queue)
+	started, open, before := 0, 0, int64(0)
+	start := func() {
+		started, open = started+1, open+1
+		go r.lane(ctx, step)
+	}
+	for range first {
+		start()
+	}
+	more := func() bool { return started < laneCount && len(r.queue) > 0 }
 	beat := time.NewTicker(laneWait)
 	defer beat.Stop()
-	started, open, before := 1, 1, int64(0)
-	go r.lane(ctx, step)
 	for open > 0 {
 		select {
 		case <-r.ended:
 			open--
 		case <-beat.C:
 			now := r.steps.Load()
-			if now == before && started < laneCount && len(r.queue) > 0 {
-				started, open = started+1, open+1
-				go r.lane(ctx, step)
+			if now == before && more() {
+				start()
 			}
 			before = now
 		}
-		if open == 0 && started < laneCount && len(r.queue) > 0 { // hung between two beats
-			started, open = started+1, 1
-			go r.lane(ctx, step)
+		if open == 0 && more() { // hung between two beats
+			start()
 		}
 	}
 	for e := range r.queue {

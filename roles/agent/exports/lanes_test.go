@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -119,6 +120,27 @@ func TestGate_RestoreBesideAHangingDevice(t *testing.T) {
 		if took > 20*time.Second {
 			t.Errorf("Restore took %v, want the time of two volumes that hang", took)
 		}
+	})
+}
+
+// Volumes are prepared beside each other, as many as there are processors, and linked in
+// order: the first link decides what the port is (B-274).
+func TestGate_RestoreUsesEveryProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		processors(t, 2)
+		let := make(chan struct{})
+		n.hang = map[string]chan struct{}{"vg0/000": let} // until the next has been prepared
+		n.advance = func(volume string) {
+			if volume == "vg0/001" {
+				close(let)
+			}
+		}
+		if failed, took := n.restored(many("vg0", 4)); len(failed) > 0 || took >= time.Second {
+			t.Errorf("Restore took %v, failed %v, want no wait for another lane", took, failed)
+		}
+		n.trace = slices.DeleteFunc(n.trace, func(line string) bool { return strings.HasPrefix(line, "prepare") })
+		n.wantTrace("link vg0/000", "link vg0/001", "link vg0/002", "link vg0/003")
 	})
 }
 
