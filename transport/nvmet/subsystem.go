@@ -132,20 +132,23 @@ const busyWait = 5 * time.Second
 // settle repeats f while the kernel answers EBUSY, or EEXIST for a name whose former
 // object has not quite gone, for at most busyWait. Then it is transport.ErrPrecondition.
 func settle(ctx context.Context, f func() error) error {
+	err := f()
+	if !busy(err) {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, busyWait)
 	defer cancel()
-	for {
-		err := f()
-		if !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EEXIST) {
-			return err
-		}
+	for ; busy(err); err = f() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", transport.ErrPrecondition, err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+	return err
 }
+
+func busy(err error) bool { return errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EEXIST) }
 
 // port is a port as the kernel has it.
 type port struct {
