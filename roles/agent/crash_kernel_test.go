@@ -28,7 +28,6 @@ func TestAgent_createCrash_kernel(t *testing.T) {
 	hosttest.EachCrash(t, create, func(t *testing.T) {
 		m := m.in(t)
 		m.mustStart()
-		defer m.stop()
 		m.must(m.create(1))
 		m.wantVolumes(testID.Name)
 		m.must(m.remove(2))

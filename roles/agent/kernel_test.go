@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,7 +92,7 @@ func clearTargets() {
 	}
 }
 
-// start runs an agent and waits until it answers.
+// start runs an agent until the test ends or stops it, and waits until it answers.
 func (m *machine) start() error {
 	config := filepath.Join(m.dir, "agent.yaml")
 	err := errors.Join(os.MkdirAll(m.dir, 0o700), os.WriteFile(config, []byte("backends: ["+m.backend+"]"), 0o600))
@@ -115,11 +116,13 @@ func (m *machine) start() error {
 		cancel()
 		return err
 	}
-	m.stop = func() error {
-		m.Client.Close()
+	client := m.Client
+	m.stop = sync.OnceValue(func() error {
+		client.Close()
 		cancel()
 		return <-done
-	}
+	})
+	m.t.Cleanup(func() { m.stop() })
 	return nil
 }
 
@@ -261,7 +264,6 @@ func (m *machine) wantNothing() {
 func TestAgent_life_kernel(t *testing.T) {
 	m := newMachine(t)
 	m.mustStart()
-	defer m.stop()
 	ctx := t.Context()
 	if err := m.export(2, host1); !errors.Is(err, agentrpc.ErrUnavailable) {
 		t.Errorf("export while gated = %v, want ErrUnavailable", err)
@@ -298,7 +300,6 @@ func TestAgent_life_kernel(t *testing.T) {
 func TestAgent_expand_kernel(t *testing.T) {
 	m := newMachine(t)
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore())
 	m.must(m.create(1))
 	m.must(m.export(2, host1))
@@ -324,7 +325,6 @@ func TestAgent_expand_kernel(t *testing.T) {
 func TestAgent_staleToken_kernel(t *testing.T) {
 	m := newMachine(t)
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore())
 	m.must(m.create(7))
 	for name, err := range map[string]error{
@@ -354,7 +354,6 @@ func TestAgent_restart_kernel(t *testing.T) {
 
 	m.reboot()
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore(item))
 	m.wantExport(host1)
 	m.must(m.unexport(3))
@@ -365,11 +364,12 @@ func TestAgent_restart_kernel(t *testing.T) {
 func TestAgent_secondAgent_kernel(t *testing.T) {
 	m := newMachine(t)
 	m.mustStart()
-	defer m.stop()
 	log, err := telemetry.NewLogger("error")
 	m.must(err)
 	cfg := Config{File: filepath.Join(m.dir, "agent.yaml"), Listen: "127.0.0.1:0", StateDir: filepath.Join(m.dir, "state")}
-	if err := Run(t.Context(), cfg, log); err == nil || !strings.Contains(err.Error(), "in use by another agent") {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := Run(ctx, cfg, log); err == nil || !strings.Contains(err.Error(), "in use by another agent") {
 		t.Errorf("second agent = %v, want a refusal", err)
 	}
 }
@@ -377,7 +377,6 @@ func TestAgent_secondAgent_kernel(t *testing.T) {
 func TestAgent_groupFull_kernel(t *testing.T) {
 	m := newMachine(t)
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore())
 	_, err := m.CreateVolume(t.Context(), token(1), m.spec(1<<40))
 	if !errors.Is(err, storage.ErrNoSpace) {
@@ -392,7 +391,6 @@ func TestAgent_groupMissing_kernel(t *testing.T) {
 	m := newMachine(t)
 	m.group, m.backend = "pillar-absent", "{lvm: {volumeGroup: pillar-absent}}"
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore())
 	h, err := m.Health(t.Context())
 	if err != nil || !h.Serving || healthy(h, "pool") || !healthy(h, "nvmet_configfs") {

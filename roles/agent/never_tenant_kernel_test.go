@@ -20,7 +20,6 @@ func TestAgent_tenantsGroup_kernel(t *testing.T) {
 	m := newMachine(t)
 	hosttest.Need(t, "nvme_tcp")
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore())
 	m.must(m.create(1))
 	m.must(m.export(2, host1))
@@ -74,6 +73,5 @@ func TestAgent_groupOnNVMe_kernel(t *testing.T) {
 	m.must(m.run("vgremove", "--yes", testGroup))
 	m.must(m.run("vgcreate", "--yes", testGroup, "--config", `devices{filter=["a|^`+dev.Path+`$|","r|.*|"]}`, dev.Path))
 	m.mustStart()
-	defer m.stop()
 	m.must(errors.Join(m.restore(), m.create(1), m.remove(2), m.run("vgremove", "--yes", testGroup)))
 }

@@ -40,7 +40,6 @@ func TestAgent_spareCrash_kernel(t *testing.T) {
 	hosttest.EachCrash(t, remove, func(t *testing.T) {
 		m := m.in(t)
 		m.mustStart()
-		defer m.stop()
 		m.must(m.unexport(2))
 		m.must(m.remove(2))
 		m.wantVolumes(testID.Name)

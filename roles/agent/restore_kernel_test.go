@@ -72,7 +72,6 @@ func TestAgent_restoreAfterReboot_kernel(t *testing.T) {
 	m.must(unix.Unmount("/sys/kernel/config", 0))
 
 	m.mustStart()
-	defer m.stop()
 	if links := m.glob("ports/*/subsystems/*"); len(links) > 0 {
 		t.Errorf("exported before the complete request: %q", links)
 	}
@@ -103,7 +102,6 @@ func TestAgent_restoreMissing_kernel(t *testing.T) {
 	items[0].Export.Portal.Port, items[1].Export.Portal.Port = 14421, 14421
 
 	m.mustStart()
-	defer m.stop()
 	begun := time.Now()
 	results, err := m.Reconcile(t.Context(), true, items)
 	took := time.Since(begun)
@@ -132,7 +130,6 @@ func TestAgent_gated_kernel(t *testing.T) {
 	m.must(m.stop())
 
 	m.mustStart()
-	defer m.stop()
 	ctx := t.Context()
 	m.must(m.DenyInitiator(ctx, token(3), storage.LVMLV, transport.NVMeTCP, testID, host1))
 	m.wantExport()
@@ -185,7 +182,6 @@ func TestAgent_restoreHangingPool_kernel(t *testing.T) {
 
 	m.programs = wedged{group: dead}
 	m.mustStart()
-	defer m.stop()
 	begun := time.Now()
 	results, err := m.Reconcile(t.Context(), true, items)
 	m.must(err)

@@ -51,7 +51,6 @@ func TestAgent_thin_kernel(t *testing.T) {
 
 	m.reboot()
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore(testItem(3, host1)))
 	m.wantExport(host1)
 	for range 2 {

@@ -76,7 +76,6 @@ func TestAgent_zvol_kernel(t *testing.T) {
 	m.must(m.run("zpool", "export", testGroup))
 	m.must(m.run("zpool", "import", "-d", "/dev", "-o", "cachefile=none", testGroup))
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore(agentrpc.Item{Token: token(3), Backend: storage.ZFSZvol, Export: testExport(host1), Ready: true}))
 	m.wantZvols(testParent + "/pvc-1")
 	if got, err := os.ReadFile(filepath.Join(nvmetDir, "subsystems", testNQN, "namespaces/1/enable")); err != nil || strings.TrimSpace(string(got)) != "1" {

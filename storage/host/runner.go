@@ -20,6 +20,11 @@ import (
 // wait for it.
 const killWait = 2 * time.Second
 
+// pipeWait is how long the last words of a program that ended may take to be read. They are
+// there at once; on a machine with far too much to do, seconds passed before our own reader
+// was run again, and a volume that had been made was called a failure.
+const pipeWait = time.Minute
+
 // Runner runs a program with an argument vector and answers its standard output. A
 // program that ran and failed is an *ExitError, one that is not installed ErrNoProgram; the
 // context's end kills it with its whole process group. One that does not die is a *LingerError.
@@ -76,7 +81,7 @@ func (x Exec) run(ctx context.Context, name string, args []string) ([]byte, erro
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = killWait / 2
+	cmd.WaitDelay = pipeWait
 	lingers, err := wait(ctx, cmd)
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%s: %w", filepath.Base(name), context.Cause(ctx))
