@@ -31,7 +31,7 @@ import (
 // exclusive open (os.O_EXCL) is storage.ErrBusy; a node that
 // is missing is an fs.ErrNotExist; anything but a block device is an error.
 func Open(path string, flag int) (*os.File, error) {
-	f, err := os.OpenFile(path, flag, 0)
+	f, err := host.Open(path, flag)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, fmt.Errorf("%w: %w", storage.ErrBusy, err)
 	}
@@ -122,7 +122,7 @@ func Identify(root host.Root, f *os.File) (storage.DeviceID, error) {
 func DeviceID(root host.Root, major, minor uint32) (storage.DeviceID, error) {
 	id := storage.DeviceID{Major: major, Minor: minor}
 	file := sysfs(root, major, minor, "diskseq")
-	text, err := os.ReadFile(file)
+	text, err := host.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return id, nil
 	}
@@ -138,7 +138,7 @@ func DeviceID(root host.Root, major, minor uint32) (storage.DeviceID, error) {
 // DMUUID answers the device-mapper UUID of a device: "LVM-" and 64 letters for an LV. An
 // fs.ErrNotExist: it is no device-mapper device, or there is no device of these numbers.
 func DMUUID(root host.Root, major, minor uint32) (string, error) {
-	data, err := os.ReadFile(sysfs(root, major, minor, "dm", "uuid"))
+	data, err := host.ReadFile(sysfs(root, major, minor, "dm", "uuid"))
 	return strings.TrimSpace(string(data)), err
 }
 
