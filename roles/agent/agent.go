@@ -151,6 +151,7 @@ func (s *server) serve(ctx context.Context, listener net.Listener, pause time.Du
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
+	s.stopping.Store(true)
 	alive.Shutdown()
 	time.Sleep(pause)
 	err := s.finish(g)

@@ -12,7 +12,7 @@ import (
 
 // HealthCheck says how the agent and what it stands on are. A degraded agent serves.
 func (s *server) HealthCheck(ctx context.Context, _ *agentpb.HealthCheckRequest) (*agentpb.HealthCheckResponse, error) {
-	resp := &agentpb.HealthCheckResponse{Version: s.version, Serving: true}
+	resp := &agentpb.HealthCheckResponse{Version: s.version, Serving: !s.stopping.Load()}
 	for _, f := range look(ctx, dryrun.Modules{Root: s.root}, s.volumes, s.targets) {
 		if f.err != nil {
 			s.log.Debug("unhealthy", append(telemetry.Failure(f.err), zap.String("subsystem", f.subsystem), zap.String("pool", f.pool))...)

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,6 +31,8 @@ type server struct {
 	calls   *calls
 	root    host.Root // where kernel modules are looked for
 	version string
+
+	stopping atomic.Bool // told to end; calls are answered a while longer
 
 	// configfs sees to it that configfs is mounted: an unmounted one shows no exports and
 	// proves nothing.
