@@ -38,7 +38,7 @@ func fails(s hosttest.Step, stderr string) hosttest.Step {
 }
 
 func vgs(free int64) hosttest.Step {
-	return says(ran("vgs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options", "vg_name,vg_size,vg_free,vg_extent_size,vg_missing_pv_count", "vg0"), vgOf(100*extent, free))
+	return says(ran("vgs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options", "vg_name,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_mda_size,vg_mda_free", "vg0"), vgOf(100*extent, free))
 }
 
 func lvs(target string, rows ...string) hosttest.Step {

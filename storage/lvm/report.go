@@ -1,6 +1,7 @@
 package lvm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,6 +67,12 @@ func (r report) owner() storage.Owner {
 type vgReport struct {
 	size, free, extent int64
 	lost               int64 // disks that LVM misses
+	area               area
+}
+
+// trouble answers why LVM changes nothing in the group, or soon will not.
+func (g *Group) trouble(vg vgReport) error {
+	return cmp.Or(g.lostDisks(vg.lost), vg.area.trouble(g.cfg.VolumeGroup))
 }
 
 // lostDisks is nil, or says that the group misses some. LVM then changes nothing but to remove
@@ -111,7 +118,7 @@ func (g *Group) group(ctx context.Context) (vgReport, error) {
 		return vgReport{}, err
 	}
 	out, err := g.lvm(ctx, "vgs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"vg_name,vg_size,vg_free,vg_extent_size,vg_missing_pv_count", g.cfg.VolumeGroup)
+		"vg_name,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_mda_size,vg_mda_free", g.cfg.VolumeGroup)
 	if err != nil {
 		return vgReport{}, err
 	}
@@ -192,7 +199,7 @@ func parseVG(data []byte, name string) (vgReport, error) {
 		return vgReport{}, fmt.Errorf("vgs answered %d groups for the one asked", len(list))
 	}
 	var vg vgReport
-	for field, to := range map[string]*int64{"vg_size": &vg.size, "vg_free": &vg.free, "vg_extent_size": &vg.extent, "vg_missing_pv_count": &vg.lost} {
+	for field, to := range map[string]*int64{"vg_size": &vg.size, "vg_free": &vg.free, "vg_extent_size": &vg.extent, "vg_missing_pv_count": &vg.lost, "vg_mda_size": &vg.area.size, "vg_mda_free": &vg.area.free} {
 		if *to, err = bytesOf(list[0], field); err != nil {
 			return vgReport{}, err
 		}

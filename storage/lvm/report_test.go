@@ -60,7 +60,7 @@ func lvsOf(rows ...string) string {
 }
 
 func vgOf(size, free int64) string {
-	return fmt.Sprintf(`{ "report": [ { "vg": [ {"vg_name":"vg0", "vg_size":"%d", "vg_free":"%d", "vg_extent_size":"4194304", "vg_missing_pv_count":"0"} ] } ] }`, size, free)
+	return fmt.Sprintf(`{ "report": [ { "vg": [ {"vg_name":"vg0", "vg_size":"%d", "vg_free":"%d", "vg_extent_size":"4194304", "vg_missing_pv_count":"0", "vg_mda_size":"1044480", "vg_mda_free":"519680"} ] } ] }`, size, free)
 }
 
 func TestParseLVs(t *testing.T) {

@@ -1,6 +1,7 @@
 package lvm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type thinPool struct {
 	health         string // lv_health_status; empty is well
 	check          bool   // dm-thin set its needs_check flag
 	zeroes         bool   // new chunks are zeroed
-	lost           error  // disks of the group are missing
+	group          error  // trouble of the group: LVM changes nothing in it
+	area           area
 }
 
 // available is B-227: size × (1 - data%).
@@ -52,8 +54,8 @@ func (p thinPool) available() int64 {
 // it, or nil. Its volumes promise more than there is: that alone is none (B-225).
 func (p thinPool) trouble() error {
 	switch {
-	case p.lost != nil: // the pool may be said to be damaged then, and must not be repaired
-		return p.lost
+	case p.group != nil: // without a disk the pool may be said to be damaged, and must not be repaired
+		return p.group
 	case p.data >= full || p.health == outOfData:
 		return fmt.Errorf("%w: thin pool %s is full, %s of its data is used: lvextend --size +SIZE %s, or delete volumes", storage.ErrNoSpace, p.target, p.data, p.target)
 	case p.metadata >= full:
@@ -101,7 +103,7 @@ func (g *Group) thinPool(ctx context.Context) (thinPool, error) {
 	}
 	target := g.target(g.cfg.ThinPool)
 	out, err := g.lvm(ctx, "lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size,vg_missing_pv_count", target)
+		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size,vg_missing_pv_count,vg_mda_size,vg_mda_free", target)
 	if errors.Is(err, storage.ErrNotFound) { // no word about a volume
 		return thinPool{}, fmt.Errorf("%w %s: %s", errNoThinPool, target, err.Error())
 	}
@@ -109,7 +111,7 @@ func (g *Group) thinPool(ctx context.Context) (thinPool, error) {
 		return thinPool{}, err
 	}
 	p, lost, err := parseThinPool(out, g.cfg.ThinPool)
-	p.target, p.lost = target, g.lostDisks(lost)
+	p.target, p.group = target, g.trouble(vgReport{lost: lost, area: p.area})
 	return p, err
 }
 
@@ -132,7 +134,7 @@ func parseThinPool(data []byte, name string) (p thinPool, lost int64, err error)
 		check:  row["lv_check_needed"] == "check needed",
 		zeroes: row["zero"] == "zero",
 	}
-	for field, to := range map[string]*int64{"lv_size": &p.size, "vg_extent_size": &p.extent, "vg_missing_pv_count": &lost} {
+	for field, to := range map[string]*int64{"lv_size": &p.size, "vg_extent_size": &p.extent, "vg_missing_pv_count": &lost, "vg_mda_size": &p.area.size, "vg_mda_free": &p.area.free} {
 		if *to, err = bytesOf(row, field); err != nil {
 			return thinPool{}, 0, err
 		}
@@ -201,7 +203,7 @@ const endless = 1 << 62
 func (g *Group) room(ctx context.Context, mode string) (room, error) {
 	if mode == Linear {
 		vg, err := g.group(ctx)
-		return room{extent: vg.extent, free: vg.free, trouble: g.lostDisks(vg.lost)}, err
+		return room{extent: vg.extent, free: vg.free, trouble: g.trouble(vg)}, err
 	}
 	p, err := g.thinPool(ctx)
 	if err == nil && !p.active {
@@ -229,7 +231,7 @@ func (g *Group) Health(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("volume group %s: %w", g.cfg.VolumeGroup, poolMissing(err))
 		}
-		return g.lostDisks(vg.lost)
+		return cmp.Or(g.trouble(vg), vg.area.pressure(g.cfg.VolumeGroup))
 	}
 	p, err := g.seen(ctx)
 	if err != nil {
@@ -238,5 +240,5 @@ func (g *Group) Health(ctx context.Context) error {
 	if err := p.trouble(); err != nil {
 		return err
 	}
-	return p.pressure()
+	return cmp.Or(p.pressure(), p.area.pressure(g.cfg.VolumeGroup))
 }

@@ -24,13 +24,13 @@ var (
 func (r poolRow) with(change func(*poolRow)) poolRow { change(&r); return r }
 
 func (r poolRow) String() string {
-	return fmt.Sprintf(`{"lv_name":"tp0", "lv_size":"%d", "lv_layout":"thin,pool", "lv_active":"%s", "data_percent":"%s", "metadata_percent":"%s", "lv_health_status":"%s", "lv_check_needed":"%s", "zero":"%s", "vg_extent_size":"%d", "vg_missing_pv_count":"%d"}`,
+	return fmt.Sprintf(`{"lv_name":"tp0", "lv_size":"%d", "lv_layout":"thin,pool", "lv_active":"%s", "data_percent":"%s", "metadata_percent":"%s", "lv_health_status":"%s", "lv_check_needed":"%s", "zero":"%s", "vg_extent_size":"%d", "vg_missing_pv_count":"%d", "vg_mda_size":"1044480", "vg_mda_free":"519680"}`,
 		100*extent, r.active, r.data, r.metadata, r.health, r.check, r.zero, extent, r.lost)
 }
 
 func poolLVs(row string) hosttest.Step {
 	return says(ran("lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options",
-		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size,vg_missing_pv_count", "vg0/tp0"), lvsOf(row))
+		"lv_name,lv_size,lv_layout,lv_active,data_percent,metadata_percent,lv_health_status,lv_check_needed,zero,vg_extent_size,vg_missing_pv_count,vg_mda_size,vg_mda_free", "vg0/tp0"), lvsOf(row))
 }
 
 func wake() hosttest.Step { return ran("lvchange", "--activate", "y", "vg0/tp0") }

@@ -322,17 +322,23 @@ func report(kind string, c lvmCall, rows []func(column string) (string, bool)) (
 func (g *group) column(vg string) func(string) (string, bool) {
 	cells := map[string]string{
 		"pv_name": pvPath(vg), "vg_name": vg, "vg_uuid": vgUUID(vg), "vg_size": fmt.Sprint(g.Bytes), "vg_free": fmt.Sprint(g.free()), "vg_extent_size": fmt.Sprint(extent),
-		"vg_missing_pv_count": "0",
+		"vg_missing_pv_count": "0", "vg_mda_size": areaSize, "vg_mda_free": areaFree,
 	}
 	return func(column string) (string, bool) { value, ok := cells[column]; return value, ok }
 }
+
+// What a new group's metadata area has, in bytes. Here it does not fill.
+const (
+	areaSize = "1044480"
+	areaFree = "519680"
+)
 
 // pvPath is a group's only disk.
 func pvPath(vg string) string { return "/dev/disk-of-" + vg }
 
 func (v *lv) column(vg, name string, g *group) func(string) (string, bool) {
 	cells := map[string]string{
-		"vg_name": vg, "vg_uuid": vgUUID(vg), "vg_extent_size": fmt.Sprint(extent), "vg_missing_pv_count": "0", "lv_name": name, "lv_uuid": v.uuid(),
+		"vg_name": vg, "vg_uuid": vgUUID(vg), "vg_extent_size": fmt.Sprint(extent), "vg_missing_pv_count": "0", "vg_mda_size": areaSize, "vg_mda_free": areaFree, "lv_name": name, "lv_uuid": v.uuid(),
 		"lv_size": fmt.Sprint(v.Bytes), "lv_layout": v.Layout, "lv_role": v.Role, "lv_tags": strings.Join(v.Tags, ","), "pool_lv": v.Pool,
 		"lv_active": "", "lv_kernel_major": "-1", "lv_kernel_minor": "-1", "data_percent": "", "metadata_percent": "",
 		"lv_health_status": "", "lv_check_needed": "", "zero": "",
