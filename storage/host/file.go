@@ -18,8 +18,8 @@ func Open(path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// smallFile is enough for every file that is read whole; a larger one takes more reads.
-const smallFile = 4096
+// smallFile is enough for what is read most; a larger file takes more reads.
+const smallFile = 512
 
 // ReadFile is os.ReadFile for a small file, an attribute of the kernel's or a record. Each
 // call of an agent reads some, a restore thousands: without the size, and without package

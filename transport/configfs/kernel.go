@@ -1,6 +1,7 @@
 package configfs
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,13 +89,16 @@ func (a attribute) again(op string, call func() error) error {
 }
 
 func (a attribute) show() ([]byte, error) {
-	data := make([]byte, attributeMax)
-	err := a.again("read", func() error {
-		n, err := unix.Pread(a.fd, data[:attributeMax], 0)
-		data = data[:max(n, 0)]
+	var page [attributeMax]byte // on the stack: most values are short
+	var n int
+	err := a.again("read", func() (err error) {
+		n, err = unix.Pread(a.fd, page[:], 0)
 		return err
 	})
-	return data, err
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Clone(page[:n]), nil
 }
 
 // store hands data to the attribute in one write(2): each is a store of its own.
