@@ -21,16 +21,14 @@ var ErrSilent = errors.New("guest does not answer")
 // and never while the guest's kernel lives.
 const patience = time.Minute
 
-// askEvery is the pause between two questions to a guest in which something runs.
-const askEvery = 5 * time.Second
-
-// watch asks the guest's agent from time to time and gives up when it was silent for too long.
+// watch asks the guest's agent a few times in its patience and gives up when it was silent for
+// all of it.
 func (g *Guest) watch(ctx context.Context, giveUp func(error)) {
 	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(min(askEvery, g.lab.patience()/4)):
+		case <-time.After(g.lab.patience() / 4):
 		}
 		if g.answers(ctx, last.Add(g.lab.patience())) {
 			last = time.Now()
