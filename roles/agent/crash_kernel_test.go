@@ -15,10 +15,20 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
+// machines are a storage node for each backend.
+var machines = map[string]func(t *testing.T) *machine{"LVM": newMachine, "ZFS": newZvolMachine}
+
+func onEach(t *testing.T, test func(t *testing.T, m *machine)) {
+	for name, machine := range machines {
+		t.Run(name, func(t *testing.T) { test(t, machine(t)) })
+	}
+}
+
 // The agent is killed before and after every effect of a create. The next one answers the
-// same request with one LV, whatever was left.
-func TestAgent_createCrash_kernel(t *testing.T) {
-	m := newMachine(t)
+// same request with one LV or zvol, whatever was left.
+func TestAgent_createCrash_kernel(t *testing.T) { onEach(t, createCrash) }
+
+func createCrash(t *testing.T, m *machine) {
 	create := func() error {
 		if err := m.start(); err != nil {
 			return err
@@ -39,8 +49,9 @@ func TestAgent_createCrash_kernel(t *testing.T) {
 // The agent is killed before and after every effect of what follows. The next one gets
 // what a controller sends then: the complete request of the generation that was reached,
 // and the interrupted step once more.
-func TestAgent_lifeCrash_kernel(t *testing.T) {
-	m := newMachine(t)
+func TestAgent_lifeCrash_kernel(t *testing.T) { onEach(t, lifeCrash) }
+
+func lifeCrash(t *testing.T, m *machine) {
 	if !hosttest.InChild(t) {
 		m.mustStart()
 		m.must(m.create(1))
@@ -60,7 +71,7 @@ func TestAgent_lifeCrash_kernel(t *testing.T) {
 		reached := max(m.generation(), 2)
 		m.mustStart()
 		if reached < 6 { // later the volume is deleting and not listed
-			m.must(m.restore(testItem(reached, hostsAt(reached)...)))
+			m.must(m.restore(m.item(reached, hostsAt(reached)...)))
 			m.wantVolumes(testID.Name)
 			m.wantExport(hostsAt(reached)...)
 		}
@@ -85,8 +96,9 @@ func hostsAt(generation int64) []string {
 
 // The agent is killed before every effect of what it does after a reboot. The next one gets
 // the same request and serves the volume.
-func TestAgent_restoreCrash_kernel(t *testing.T) {
-	m := newMachine(t)
+func TestAgent_restoreCrash_kernel(t *testing.T) { onEach(t, restoreCrash) }
+
+func restoreCrash(t *testing.T, m *machine) {
 	if !hosttest.InChild(t) {
 		m.mustStart()
 		m.must(m.create(1))
@@ -96,12 +108,12 @@ func TestAgent_restoreCrash_kernel(t *testing.T) {
 		if err := m.start(); err != nil {
 			return err
 		}
-		return m.restore(testItem(2, host1))
+		return m.restore(m.item(2, host1))
 	}
 	hosttest.EachCrash(t, restore, func(t *testing.T) {
 		m := m.in(t)
 		m.mustStart()
-		m.must(m.restore(testItem(2, host1)))
+		m.must(m.restore(m.item(2, host1)))
 		m.wantVolumes(testID.Name)
 		m.wantExport(host1)
 		m.reboot()
@@ -113,8 +125,8 @@ func TestAgent_restoreCrash_kernel(t *testing.T) {
 	m.must(m.stop())
 }
 
-func testItem(generation int64, hosts ...string) agentrpc.Item {
-	return agentrpc.Item{Token: token(generation), Backend: storage.LVMLV, Export: testExport(hosts...), Ready: true}
+func (m *machine) item(generation int64, hosts ...string) agentrpc.Item {
+	return agentrpc.Item{Token: token(generation), Backend: m.kind, Export: testExport(hosts...), Ready: true}
 }
 
 // steps runs a volume's life after its creation, from a generation on.
@@ -126,11 +138,11 @@ func (m *machine) steps(from int64) error {
 	}{
 		{2, func() error { return m.export(2) }},
 		{3, func() error {
-			return m.AllowInitiator(ctx, token(3), storage.LVMLV, transport.NVMeTCP, testID, host1, true)
+			return m.AllowInitiator(ctx, token(3), m.kind, transport.NVMeTCP, testID, host1, true)
 		}},
 		{4, func() error { return m.expand(4) }},
 		{5, func() error {
-			return m.DenyInitiator(ctx, token(5), storage.LVMLV, transport.NVMeTCP, testID, host1)
+			return m.DenyInitiator(ctx, token(5), m.kind, transport.NVMeTCP, testID, host1)
 		}},
 		{6, func() error { return m.unexport(6) }},
 		{6, func() error { return m.remove(6) }},
@@ -146,15 +158,19 @@ func (m *machine) steps(from int64) error {
 	return nil
 }
 
-// expand grows the volume to 16 MiB, and looks whether it did.
+// expand grows the volume to 13 MiB, which LVM rounds up to 16, and looks whether it did.
 func (m *machine) expand(generation int64) error {
-	size, err := m.ExpandVolume(context.Background(), token(generation), storage.LVMLV, transport.NVMeTCP, testID, 13<<20)
+	size, err := m.ExpandVolume(context.Background(), token(generation), m.kind, transport.NVMeTCP, testID, 13<<20)
 	if err != nil {
 		return err
 	}
-	device, err := blockdev.Size("/dev/" + testID.String())
-	if err == nil && (device != size || size != 16<<20) {
-		err = fmt.Errorf("expand answers %d bytes, the device has %d, want 16 MiB", size, device)
+	want := int64(16 << 20)
+	if m.kind == storage.ZFSZvol {
+		want = 13 << 20
+	}
+	device, err := blockdev.Size(m.device())
+	if err == nil && (device != size || size != want) {
+		err = fmt.Errorf("expand answers %d bytes, the device has %d, want %d", size, device, want)
 	}
 	return err
 }

@@ -31,6 +31,7 @@ type machine struct {
 	dir     string
 	group   string
 	backend string // entry of the configuration
+	kind    storage.BackendType
 
 	programs host.Runner // the agent's; nil: the machine's
 	*agentrpc.Client
@@ -54,7 +55,7 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	hosttest.Need(t, "dm_mod", "nvmet", "nvmet_tcp", "bin:lvm")
 	m := &machine{t: t, dir: filepath.Join(os.TempDir(), "pillar-agent-test"), group: testGroup,
-		backend: "{lvm: {volumeGroup: " + testGroup + "}}"}
+		backend: "{lvm: {volumeGroup: " + testGroup + "}}", kind: storage.LVMLV}
 	if hosttest.InChild(t) {
 		return m
 	}
@@ -151,6 +152,11 @@ func (m *machine) reboot() {
 	m.t.Helper()
 	m.must(m.stop())
 	clearTargets()
+	if m.kind == storage.ZFSZvol { // the host imports it
+		m.must(m.run("zpool", "export", testGroup))
+		m.must(m.run("zpool", "import", "-d", "/dev", "-o", "cachefile=none", testGroup))
+		return
+	}
 	m.must(m.run("vgchange", "--activate", "n", testGroup))
 }
 
@@ -167,10 +173,21 @@ func (m *machine) must(err error) {
 }
 
 func (m *machine) spec(bytes int64) storage.Spec {
-	return storage.Spec{
-		ID: storage.VolumeID{Pool: m.group, Name: testID.Name}, Bytes: bytes, Backend: storage.LVMLV,
-		LVM: &storage.LVMParams{VolumeGroup: m.group, Mode: lvm.Linear},
+	s := storage.Spec{ID: storage.VolumeID{Pool: m.group, Name: testID.Name}, Bytes: bytes, Backend: m.kind}
+	if m.kind == storage.ZFSZvol {
+		s.ZFS = &storage.ZFSParams{Pool: m.group, ParentDataset: "k8s", Properties: map[string]string{"volmode": "dev"}}
+	} else {
+		s.LVM = &storage.LVMParams{VolumeGroup: m.group, Mode: lvm.Linear}
 	}
+	return s
+}
+
+// device is the path of the volume's device.
+func (m *machine) device() string {
+	if m.kind == storage.ZFSZvol {
+		return "/dev/zvol/" + testParent + "/" + testID.Name
+	}
+	return "/dev/" + testID.String()
 }
 
 func (m *machine) create(generation int64) error {
@@ -183,16 +200,16 @@ func testExport(hosts ...string) transport.Export {
 }
 
 func (m *machine) export(generation int64, hosts ...string) error {
-	_, err := m.ExportVolume(context.Background(), token(generation), storage.LVMLV, testExport(hosts...))
+	_, err := m.ExportVolume(context.Background(), token(generation), m.kind, testExport(hosts...))
 	return err
 }
 
 func (m *machine) unexport(generation int64) error {
-	return m.UnexportVolume(context.Background(), token(generation), storage.LVMLV, transport.NVMeTCP, testID)
+	return m.UnexportVolume(context.Background(), token(generation), m.kind, transport.NVMeTCP, testID)
 }
 
 func (m *machine) remove(generation int64) error {
-	return m.DeleteVolume(context.Background(), token(generation), storage.LVMLV, testID)
+	return m.DeleteVolume(context.Background(), token(generation), m.kind, testID)
 }
 
 // restore sends the complete request; every item must succeed.
@@ -204,12 +221,20 @@ func (m *machine) restore(items ...agentrpc.Item) error {
 	return err
 }
 
-// volumes answers the LVs of the group, by lvs(8).
+// volumes answers the LVs of the group, by lvs(8), or the zvols of the pool.
 func (m *machine) volumes() []string {
 	m.t.Helper()
-	out, err := host.Exec{}.Run(context.Background(), "lvs", "--noheadings", "-o", "lv_name", testGroup)
+	argv := []string{"lvs", "--noheadings", "-o", "lv_name", testGroup}
+	if m.kind == storage.ZFSZvol {
+		argv = []string{"zfs", "list", "-H", "-o", "name", "-t", "volume", "-r", testGroup}
+	}
+	out, err := host.Exec{}.Run(context.Background(), argv[0], argv[1:]...)
 	m.must(err)
-	return strings.Fields(string(out))
+	names := strings.Split(strings.TrimSpace(string(out)), "\n") // an unfinished zvol's has a blank
+	for i, name := range names {
+		names[i] = strings.TrimPrefix(strings.TrimSpace(name), testParent+"/")
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // glob answers what of nvmet matches, relative to its directory.
@@ -225,7 +250,7 @@ func (m *machine) glob(pattern string) []string {
 func (m *machine) wantVolumes(want ...string) {
 	m.t.Helper()
 	if got := m.volumes(); !slices.Equal(got, want) {
-		m.t.Errorf("LVs = %q, want %q", got, want)
+		m.t.Errorf("volumes = %q, want %q", got, want)
 	}
 }
 
@@ -243,7 +268,7 @@ func (m *machine) wantExport(hosts ...string) {
 	if !slices.Equal(admitted, hosts) {
 		m.t.Errorf("admitted = %q, want %q", admitted, hosts)
 	}
-	for attr, want := range map[string]string{"namespaces/1/enable": "1", "namespaces/1/device_path": "/dev/" + testID.String(), "attr_allow_any_host": "0"} {
+	for attr, want := range map[string]string{"namespaces/1/enable": "1", "namespaces/1/device_path": m.device(), "attr_allow_any_host": "0"} {
 		got, err := os.ReadFile(filepath.Join(nvmetDir, "subsystems", testNQN, attr))
 		if err != nil || strings.TrimSpace(string(got)) != want {
 			m.t.Errorf("%s = %q, %v, want %q", attr, got, err, want)
@@ -344,7 +369,7 @@ func TestAgent_restart_kernel(t *testing.T) {
 	m.must(m.restore())
 	m.must(m.create(1))
 	m.must(m.export(2, host1))
-	item := testItem(2, host1)
+	item := m.item(2, host1)
 
 	m.must(m.stop())
 	m.wantExport(host1) // I/O does not depend on the agent

@@ -78,7 +78,7 @@ func neverHeld(use func(m *machine, device string) (release func())) func(*machi
 			}
 		}
 		refused("ExportVolume", m.export(2, host1))
-		resync, err := m.Reconcile(m.t.Context(), false, []agentrpc.Item{testItem(2, host1)})
+		resync, err := m.Reconcile(m.t.Context(), false, []agentrpc.Item{m.item(2, host1)})
 		m.must(err)
 		refused("resync", resync[0].Err)
 		if err := m.remove(2); !errors.Is(err, storage.ErrBusy) && !errors.Is(err, storage.ErrPrecondition) {
@@ -86,7 +86,7 @@ func neverHeld(use func(m *machine, device string) (release func())) func(*machi
 		}
 		m.must(m.stop())
 		m.mustStart()
-		refused("restore", m.restore(testItem(2, host1)))
+		refused("restore", m.restore(m.item(2, host1)))
 		release()
 		m.must(m.export(2, host1))
 		m.wantExport(host1)
@@ -123,10 +123,10 @@ func neverInterrupted(m *machine) {
 	m.must(err)
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- rewrite(f, stop) }()
-	for range 5 {
+	for range 20 {
 		m.must(m.stop())
 		m.mustStart()
-		m.must(m.restore(testItem(2, host1)))
+		m.must(m.restore(m.item(2, host1)))
 	}
 	close(stop)
 	if err := <-done; err != nil {

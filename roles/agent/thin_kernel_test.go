@@ -51,7 +51,7 @@ func TestAgent_thin_kernel(t *testing.T) {
 
 	m.reboot()
 	m.mustStart()
-	m.must(m.restore(testItem(3, host1)))
+	m.must(m.restore(m.item(3, host1)))
 	m.wantExport(host1)
 	for range 2 {
 		m.must(m.unexport(4))

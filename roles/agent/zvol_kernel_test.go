@@ -8,12 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/storage"
-	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
-	"github.com/pillar-csi/pillar/transport"
 )
 
 const testParent = testGroup + "/k8s"
@@ -23,7 +20,10 @@ func newZvolMachine(t *testing.T) *machine {
 	t.Helper()
 	hosttest.Need(t, "zfs", "nvmet", "nvmet_tcp", "bin:zfs")
 	m := &machine{t: t, dir: filepath.Join(os.TempDir(), "pillar-agent-test"), group: testGroup,
-		backend: "{zfs: {pool: " + testGroup + ", parentDataset: k8s}}"}
+		backend: "{zfs: {pool: " + testGroup + ", parentDataset: k8s}}", kind: storage.ZFSZvol}
+	if hosttest.InChild(t) {
+		return m
+	}
 	clean := func() {
 		m.wipe()
 		_ = m.run("zpool", "destroy", "-f", testGroup)
@@ -48,42 +48,26 @@ func TestAgent_zvol_kernel(t *testing.T) {
 	m := newZvolMachine(t)
 	m.mustStart()
 	m.must(m.restore())
-	ctx := t.Context()
-	spec := storage.Spec{ID: testID, Bytes: 8 << 20, Backend: storage.ZFSZvol,
-		ZFS: &storage.ZFSParams{Pool: testGroup, ParentDataset: "k8s", Properties: map[string]string{"volmode": "dev"}}}
 	for range 2 {
-		_, err := m.CreateVolume(ctx, token(1), spec)
-		m.must(err)
+		m.must(m.create(1))
 	}
 	for range 2 {
-		_, err := m.ExportVolume(ctx, token(2), storage.ZFSZvol, testExport(host1))
-		m.must(err)
+		m.must(m.export(2, host1))
 	}
-	m.must(os.Remove("/dev/zvol/" + testParent + "/pvc-1")) // the check does not stand on links
-	if err := m.DeleteVolume(ctx, token(2), storage.ZFSZvol, testID); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), testNQN) {
+	m.must(os.Remove(m.device())) // the check does not stand on links
+	if err := m.remove(2); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), testNQN) {
 		t.Errorf("DeleteVolume while exported = %v, want ErrPrecondition that names %s", err, testNQN)
 	}
-	size, err := m.ExpandVolume(ctx, token(3), storage.ZFSZvol, transport.NVMeTCP, testID, 13<<20)
-	if err != nil || size != 13<<20 {
-		t.Errorf("ExpandVolume = %d, %v, want 13 MiB", size, err)
-	}
-	if got, err := blockdev.Size("/dev/zvol/" + testParent + "/pvc-1"); err != nil || got != size {
-		t.Errorf("Size of the device = %d, %v, want %d", got, err, size)
-	}
-	m.must(m.stop())
+	m.must(m.expand(3))
 
-	clearTargets() // as a reboot does
-	m.must(m.run("zpool", "export", testGroup))
-	m.must(m.run("zpool", "import", "-d", "/dev", "-o", "cachefile=none", testGroup))
+	m.reboot()
 	m.mustStart()
-	m.must(m.restore(agentrpc.Item{Token: token(3), Backend: storage.ZFSZvol, Export: testExport(host1), Ready: true}))
-	m.wantZvols(testParent + "/pvc-1")
-	if got, err := os.ReadFile(filepath.Join(nvmetDir, "subsystems", testNQN, "namespaces/1/enable")); err != nil || strings.TrimSpace(string(got)) != "1" {
-		t.Errorf("enable = %q, %v, want 1", got, err)
-	}
+	m.must(m.restore(m.item(3, host1)))
+	m.wantVolumes(testID.Name)
+	m.wantExport(host1)
 	for range 2 {
-		m.must(m.UnexportVolume(ctx, token(4), storage.ZFSZvol, transport.NVMeTCP, testID))
-		m.must(m.DeleteVolume(ctx, token(4), storage.ZFSZvol, testID))
+		m.must(m.unexport(4))
+		m.must(m.remove(4))
 	}
-	m.wantZvols("")
+	m.wantNothing()
 }
