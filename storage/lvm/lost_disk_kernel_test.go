@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
+	"github.com/pillar-csi/pillar/storage/lvm"
 )
 
 // awayName is a device on the second spare disk, which a test takes away. It begins after the
@@ -57,5 +59,30 @@ func TestGroup_lostDisk_kernel(t *testing.T) {
 	}
 	if _, err := g.Create(t.Context(), spec("pvc-2", 2*extent)); err != nil {
 		t.Errorf("Create with the disk back = %v", err)
+	}
+}
+
+// A storage node boots, and a disk of its thin pool comes only after the agent's first look:
+// the pool is woken then.
+func TestGroup_thinPoolLate_kernel(t *testing.T) {
+	hosttest.Need(t, "dm_mod", "dm_thin_pool", "bin:lvm", "bin:dmsetup")
+	removeGroup() // of a test that was killed
+	table := fmt.Sprintf("0 131072 linear %s 2048", hosttest.Disk(t, 1))
+	tool(t, "dmsetup", "create", awayName, "--table", table)
+	t.Cleanup(func() { _, _ = distribution(unended(), "dmsetup", "remove", "--retry", awayName) })
+	tool(t, "vgcreate", "--yes", "--physicalextentsize", "4m", vg, hosttest.Disk(t, 0), "/dev/mapper/"+awayName)
+	t.Cleanup(removeGroup)
+	tool(t, "lvcreate", "--yes", "--type", "thin-pool", "--size", "20m", "--poolmetadatasize", "4m", "--name", tp, vg, "/dev/mapper/"+awayName)
+	tool(t, "vgchange", "--activate", "n", vg)
+	tool(t, "dmsetup", "remove", "--retry", awayName)
+
+	g := lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: vg, ThinPool: tp})
+	wantError(t, "Health", g.Health(t.Context()), storage.ErrPrecondition, "misses 1 of its disks")
+	tool(t, "dmsetup", "create", awayName, "--table", table)
+	if err := g.Health(t.Context()); err != nil {
+		t.Errorf("Health with the disk back = %v", err)
+	}
+	if pool, err := g.Pool(t.Context()); err != nil || pool.Capacity.Available != 20<<20 {
+		t.Errorf("Pool = %+v, %v, want 20 MiB available", pool, err)
 	}
 }

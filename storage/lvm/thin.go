@@ -40,6 +40,7 @@ type thinPool struct {
 	health         string // lv_health_status; empty is well
 	check          bool   // dm-thin set its needs_check flag
 	zeroes         bool   // new chunks are zeroed
+	lost           bool   // the group misses disks
 	group          error  // trouble of the group: LVM changes nothing in it
 	area           area
 }
@@ -111,7 +112,7 @@ func (g *Group) thinPool(ctx context.Context) (thinPool, error) {
 		return thinPool{}, err
 	}
 	p, lost, err := parseThinPool(out, g.cfg.ThinPool)
-	p.target, p.group = target, g.trouble(vgReport{lost: lost, area: p.area})
+	p.target, p.lost, p.group = target, lost > 0, g.trouble(vgReport{lost: lost, area: p.area})
 	return p, err
 }
 
@@ -173,20 +174,25 @@ func (g *Group) wake(ctx context.Context) (thinPool, error) {
 	return g.thinPool(ctx)
 }
 
-// seen reports the thin pool. After a reboot nobody may have activated it, so the first look
-// of a process does; a later one leaves it to the administrator, who may be repairing it.
+// seen reports the thin pool. After a reboot nobody may have activated it, so a process does
+// once; later it leaves that to the administrator, who may be repairing the pool. A disk that
+// comes late, or a machine with too much to do, is no repair: it is tried again.
 func (g *Group) seen(ctx context.Context) (thinPool, error) {
 	p, err := g.thinPool(ctx)
 	if err != nil {
 		return thinPool{}, err
 	}
-	if !p.active && !g.looked.Swap(true) {
-		if p, err = g.wake(ctx); err != nil {
-			return thinPool{}, err
-		}
+	if p.active {
+		g.looked.Store(true)
 	}
-	g.looked.Store(true)
-	return p, nil
+	if g.looked.Load() || p.lost {
+		return p, nil
+	}
+	p, err = g.wake(ctx)
+	if err == nil || errors.Is(err, errDamaged) {
+		g.looked.Store(true)
+	}
+	return p, err
 }
 
 // room is what new volumes and growing ones take from.
