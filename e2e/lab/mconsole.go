@@ -29,7 +29,7 @@ const umlKeys = "9pw"
 
 // trace looks at the guest's process from outside, then asks its kernel.
 func (u *uml) trace(g *Guest) (string, error) {
-	where, err := backtrace(g.cmd.Process.Pid)
+	where, err := backtrace(g.cmd.Process.Pid, u.kernel.Image)
 	return where, errors.Join(err, sysrq(g, umlKeys))
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -75,6 +76,20 @@ func TestParseStat(t *testing.T) {
 		if got, err := parseStat(line); err == nil {
 			t.Errorf("parseStat(%q) = %+v, want an error", line, got)
 		}
+	}
+}
+
+func TestReturns(t *testing.T) {
+	const sp, text = 0x1000, 0x60000000
+	var stack []byte
+	for _, w := range []uint64{7, 0, 0x1018, // what a function keeps
+		0x1030, text + 1, 8, // 0x1018: a frame
+		0x1040, text + 2, 0, text + 3} {
+		stack = binary.LittleEndian.AppendUint64(stack, w)
+	}
+	got := returns(stack, sp, func(a uint64) bool { return a >= text })
+	if diff := cmp.Diff([]uint64{text + 1, text + 2, text + 3}, got); diff != "" {
+		t.Errorf("returns() (-want +got):\n%s", diff)
 	}
 }
 
