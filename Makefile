@@ -23,7 +23,7 @@ export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build unit check generate lab kernel api e2e demo test test-steps bench image \
+.PHONY: help build unit check generate lab kernel kernel-stock api e2e demo test test-steps bench image \
 	build-zfs lab-shell lab-kubectl lab-stop clean-cache
 
 help: ## show this list
@@ -65,6 +65,18 @@ kernel: build-zfs ## all packages with kernel tests, in guests
 	$(TICK) 'kernel: packages in guests, two at a time' \
 		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' $$pkgs
 
+# Emulating the stock kernel is slow, so the contracts and a story speak for the rest there. Each
+# package named has one of CONTRACTS.
+CONTRACTS := ontract_kernel$$|^TestKernel_(conformance|[rR]ules|traces)$$
+
+kernel-stock: export PILLAR_LAB_KERNEL := qemu
+kernel-stock: bin-lab ## the conformance suites and a story on Debian's stock kernel, two CPUs
+	@$(RUNLAB) build zfs
+	@$(TICK) 'kernel-stock: conformance suites in guests, two at a time' \
+		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' -run '$(CONTRACTS)' \
+		./storage/lvm ./storage/zfs ./transport/nvmet ./transport/configfs
+	$(call in-lab,e2e/outage)
+
 api: cluster-build ## the controller against a real API server, crashes included
 	@PILLAR_LAB=1 PILLAR_TEST_ASSETS="$$($(GO) with bin/cluster assets)" $(TICK) 'api: the controller and a real API server' \
 		$(GO) test -count=1 -tags crashpoints ./roles/controller/...
@@ -94,10 +106,10 @@ demo-steps: cluster-build
 	@$(TICK) 'compiling bin/demo' $(GO) build -o bin/demo ./e2e/demo
 	@KEEP= $(RUNLAB) enter -- $(CURDIR)/bin/demo $(if $(filter 1,$(KEEP)),-keep)
 
-test: ## everything: check, unit, kernel, api, e2e; what CI runs
+test: ## everything: check, unit, kernel, kernel-stock, api, e2e; what CI runs
 	@$(locked) && $(MAKE) --no-print-directory test-steps 9>&-
 
-test-steps: lab-build check unit kernel api e2e
+test-steps: lab-build check unit kernel kernel-stock api e2e
 
 bench: cluster-build ## what pillar costs, at rest and at work: name, value, unit, goal
 	@$(TICK) 'compiling bin/bench' $(GO) build -o bin/bench ./e2e/bench
