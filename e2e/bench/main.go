@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -33,7 +34,8 @@ type row struct {
 	marks    int // how often the work makes a fencing mark durable: told apart, and not compared
 	work     func(context.Context) (time.Duration, error)
 	baseline func(context.Context) (time.Duration, error)
-	programs func() (runs int, took time.Duration) // of the work; a time is told apart, and not compared
+	checked  func(context.Context) (time.Duration, error) // the baseline with what no writer may leave out; nil: it has all
+	programs func() (runs int, took time.Duration)        // of the work; a time is told apart, and not compared
 	end      func(context.Context) error
 }
 
@@ -152,31 +154,28 @@ func tell(name string, value float64, unit string, goal float64) {
 	fmt.Printf("%s\t%.2f\t%s\t%s\n", name, value, unit, most)
 }
 
-// measure runs both in turn and prints what they took and what they compare to.
+// measure runs all in turn and prints what they took and what they compare to.
 func (r row) measure(ctx context.Context, fsync time.Duration) error {
-	var works, bases []time.Duration
-	var ratios []float64
+	var works, bases, checks []time.Duration
+	var ratios, least []float64
 	for i := range r.rounds + 1 {
-		work, err := r.work(ctx)
+		work, base, check, err := r.round(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		base, err := r.baseline(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: baseline: %w", r.name, err)
-		}
 		if i > 0 { // the first warms up
-			works, bases = append(works, work), append(bases, base)
+			works, bases, checks = append(works, work), append(bases, base), append(checks, check)
 			ratios = append(ratios, (work-time.Duration(r.marks)*fsync).Seconds()/base.Seconds())
+			least = append(least, check.Seconds()/base.Seconds())
 		}
 	}
-	slices.Sort(works)
-	slices.Sort(bases)
-	slices.Sort(ratios)
-	work, base := works[r.rounds/2], bases[r.rounds/2]
-	tell(r.name, ratios[r.rounds/2], "ratio", r.goal)
-	tell(r.name+"_agent", work.Seconds()*1000, "ms", 0)
-	tell(r.name+"_raw", base.Seconds()*1000, "ms", 0)
+	tell(r.name, middle(ratios), "ratio", r.goal)
+	if r.checked != nil {
+		tell(r.name+"_checked", middle(least), "ratio", 0)
+		tell(r.name+"_checked", middle(checks).Seconds()*1000, "ms", 0)
+	}
+	tell(r.name+"_agent", middle(works).Seconds()*1000, "ms", 0)
+	tell(r.name+"_raw", middle(bases).Seconds()*1000, "ms", 0)
 	runs, apart := r.programs()
 	tell(r.name+"_programs", float64(runs), "runs", 0)
 	if apart > 0 {
@@ -188,6 +187,28 @@ func (r row) measure(ctx context.Context, fsync time.Duration) error {
 	return r.end(ctx)
 }
 
+func (r row) round(ctx context.Context) (work, base, check time.Duration, err error) {
+	if work, err = r.work(ctx); err != nil {
+		return 0, 0, 0, err
+	}
+	if base, err = r.baseline(ctx); err != nil {
+		return 0, 0, 0, fmt.Errorf("baseline: %w", err)
+	}
+	if r.checked == nil {
+		return work, base, 0, nil
+	}
+	if check, err = r.checked(ctx); err != nil {
+		return 0, 0, 0, fmt.Errorf("checked baseline: %w", err)
+	}
+	return work, base, check, nil
+}
+
+// middle is the median.
+func middle[T cmp.Ordered](all []T) T {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
 func median(ctx context.Context, rounds int, f func(context.Context) (time.Duration, error)) (time.Duration, error) {
 	var all []time.Duration
 	for range rounds {
@@ -197,6 +218,5 @@ func median(ctx context.Context, rounds int, f func(context.Context) (time.Durat
 		}
 		all = append(all, took)
 	}
-	slices.Sort(all)
-	return all[rounds/2], nil
+	return middle(all), nil
 }

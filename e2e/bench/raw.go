@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 )
 
 // raw writes configfs as a plain loop does, and collects what failed: nothing is compared,
-// read back, claimed or remembered.
+// claimed or remembered, nor read back unless it checks.
 type raw struct {
+	checks bool // reads every write back through a fresh open, and claims a device that it enables
 	failed []error
 }
 
@@ -31,6 +34,31 @@ func (r *raw) set(path, value string) {
 	}
 	_, err = f.WriteString(value)
 	r.do(errors.Join(err, f.Close()))
+	if r.checks {
+		got, err := os.ReadFile(path)
+		if err == nil && strings.TrimRight(string(got), " \n") != value {
+			err = fmt.Errorf("%s reads %q after %q", path, got, value)
+		}
+		r.do(err)
+	}
+}
+
+func (r *raw) symlink(target, path string) {
+	r.do(os.Symlink(target, path))
+	if r.checks {
+		_, err := os.Lstat(path)
+		r.do(err)
+	}
+}
+
+// enable enables the namespace, under an exclusive open of its device if it checks.
+func (r *raw) enable(ns, device string) {
+	if r.checks {
+		claim, err := os.OpenFile(device, os.O_RDONLY|syscall.O_EXCL, 0)
+		r.do(err)
+		defer claim.Close()
+	}
+	r.set(filepath.Join(ns, "enable"), "1")
 }
 
 func (r *raw) port() string { return nvmetDir + "/ports/65535" }
@@ -59,13 +87,13 @@ func (r *raw) prepare(name, device string) {
 	r.set(filepath.Join(ns, "device_path"), device)
 	r.set(filepath.Join(ns, "device_uuid"), "0d1f9c1e-0000-4000-8000-000000000001")
 	r.set(filepath.Join(ns, "device_nguid"), "0d1f9c1e-0000-4000-8000-000000000001")
-	r.do(os.Symlink(nvmetDir+"/hosts/"+hostNQN, filepath.Join(dir, "allowed_hosts", hostNQN)))
-	r.set(filepath.Join(ns, "enable"), "1")
+	r.symlink(nvmetDir+"/hosts/"+hostNQN, filepath.Join(dir, "allowed_hosts", hostNQN))
+	r.enable(ns, device)
 }
 
 func (r *raw) link(name string) {
 	dir := r.subsystem(name)
-	r.do(os.Symlink(dir, filepath.Join(r.port(), "subsystems", filepath.Base(dir))))
+	r.symlink(dir, filepath.Join(r.port(), "subsystems", filepath.Base(dir)))
 }
 
 func (r *raw) err() error {

@@ -11,8 +11,9 @@ import (
 )
 
 // restoreRow compares the complete request after a reboot with the writes to configfs that it
-// comes down to, port links included. The LVs are active on both sides. What LVM's programs
-// take of it is told apart.
+// comes down to, port links included, and tells what these cost once each is read back and
+// each device claimed (block.md B-2, B-426): less than that no agent can take. The LVs are
+// active on all sides. What LVM's programs take of it is told apart.
 func (n *node) restoreRow(count int) row {
 	var ran int
 	var apart time.Duration
@@ -26,7 +27,11 @@ func (n *node) restoreRow(count int) row {
 			return took - apart, errors.Join(err, clear())
 		},
 		baseline: func(context.Context) (time.Duration, error) {
-			took, err := rawRestore(count)
+			took, err := rawRestore(count, &raw{})
+			return took, errors.Join(err, clear())
+		},
+		checked: func(context.Context) (time.Duration, error) {
+			took, err := rawRestore(count, &raw{checks: true})
 			return took, errors.Join(err, clear())
 		},
 		programs: func() (int, time.Duration) { return ran, apart },
@@ -51,8 +56,7 @@ func (n *node) restore(ctx context.Context, count int) (time.Duration, error) {
 	return took, err
 }
 
-func rawRestore(count int) (time.Duration, error) {
-	r := &raw{}
+func rawRestore(count int, r *raw) (time.Duration, error) {
 	begun := time.Now()
 	r.listen()
 	for i := range count {
