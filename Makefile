@@ -55,13 +55,16 @@ generated:
 	if [ "$$before" != "$$after" ]; then \
 		echo 'check: generated files were stale. They are fresh now: look at the diff and commit it.' >&2; exit 1; fi
 
+# tell-lost prints, when the recipe ends, which guests were lost and their tests run once more.
+tell-lost = export PILLAR_LAB_LOST=$$(mktemp) && trap 'cat "$$PILLAR_LAB_LOST" >&2; rm -f "$$PILLAR_LAB_LOST"' EXIT
+
 lab: bin-lab $(if $(findstring zfs,$(PKG))$(findstring agent,$(PKG)),build-zfs) ## test PKG=./transport/nvmet against a real kernel, in a guest
 	$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' $(if $(RUN),-run '$(RUN)') $(PKG)
 
 kernel: build-zfs ## all packages with kernel tests, in guests
 	@pkgs=$$(grep -rl --include='*_test.go' 'hosttest\.Need\|hosttest\.Disk' storage transport fencing roles | \
 		grep -v '^storage/host/hosttest/' | xargs -rn1 dirname | sort -u | sed 's|^|./|'); \
-	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; \
+	echo "go test -tags crashpoints -exec 'lab exec'" $$pkgs; $(tell-lost); \
 	$(TICK) 'kernel: packages in guests, two at a time' \
 		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' $$pkgs
 
@@ -72,7 +75,7 @@ CONTRACTS := ontract_kernel$$|^TestKernel_(conformance|[rR]ules|traces)$$
 kernel-stock: export PILLAR_LAB_KERNEL := qemu
 kernel-stock: bin-lab ## the conformance suites and a story on Debian's stock kernel, two CPUs
 	@$(RUNLAB) build zfs
-	@$(TICK) 'kernel-stock: conformance suites in guests, two at a time' \
+	@$(tell-lost); $(TICK) 'kernel-stock: conformance suites in guests, two at a time' \
 		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' -run '$(CONTRACTS)' \
 		./storage/lvm ./storage/zfs ./transport/nvmet ./transport/configfs
 	$(call in-lab,e2e/outage)

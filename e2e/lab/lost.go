@@ -16,6 +16,11 @@ import (
 // ErrSilent is a guest whose process runs and whose agent does not answer.
 var ErrSilent = errors.New("guest does not answer")
 
+// Lost tells whether an operation ended because its guest did: it died, or answers no more.
+func Lost(err error) bool {
+	return errors.Is(err, ErrDown) || errors.Is(err, ErrSilent) || errors.As(err, new(net.Error))
+}
+
 // patience is how long a guest may be silent while something runs in it: an answer that takes
 // seconds on a loaded machine is none that never comes. TCP by itself would give up after 150 s,
 // and never while the guest's kernel lives.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/pillar-csi/pillar/e2e/lab"
 	"github.com/pillar-csi/pillar/e2e/lab/agent"
@@ -30,7 +31,9 @@ func execTest(ctx context.Context, argv []string) (int, error) {
 		return 2, errors.New(usage)
 	}
 	if os.Getenv(namespace.RunVar) == "" {
-		return enter(ctx, false, append([]string{"/proc/self/exe", "exec"}, argv...)...)
+		return onceMore(filepath.Base(argv[0]), func() (int, error) {
+			return enter(ctx, false, append([]string{"/proc/self/exe", "exec"}, argv...)...)
+		})
 	}
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
@@ -58,6 +61,41 @@ func execTest(ctx context.Context, argv []string) (int, error) {
 		return 1, err
 	}
 	return runTest(ctx, guest, argv)
+}
+
+// lostCode ends a run whose guest was lost, EX_TEMPFAIL of sysexits.h. No test binary ends with it.
+const lostCode = 75
+
+// onceMore runs a test binary whose guest was lost a second time: user-mode and emulated kernels
+// die for reasons of their own about once in a hundred runs, and what a test does to a kernel it
+// does again. The first loss is told, go test hides that of a package that passes then, so it
+// is in the file `make kernel` shows, too; its console is kept as that of any run that failed.
+func onceMore(what string, run func() (int, error)) (int, error) {
+	code, err := run()
+	if code != lostCode {
+		return code, err
+	}
+	note := fmt.Sprintf("lab: %s: the guest was lost at %s, running it once more", what, time.Now().Format(time.TimeOnly))
+	fmt.Fprintln(os.Stderr, note)
+	if err := appendLine(os.Getenv(lostVar), note); err != nil {
+		return 1, err
+	}
+	return run()
+}
+
+// lostVar names a file that gets a line for each guest that was lost.
+const lostVar = "PILLAR_LAB_LOST"
+
+func appendLine(file, line string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, line)
+	return errors.Join(err, f.Close())
 }
 
 // testGuest is a guest that sees the repository and the test binary's directory where the
@@ -94,10 +132,12 @@ func runTest(ctx context.Context, guest *lab.Guest, argv []string) (int, error) 
 		Env: append(testEnv(os.Environ()), "PILLAR_LAB_DISKS="+strings.Join(guest.Disks, ","))}
 	err = guest.Command(ctx, os.Stdout, c)
 	var exit *lab.ExitError
-	if errors.As(err, &exit) {
+	switch {
+	case errors.As(err, &exit):
 		return exit.Code, nil
-	}
-	if err != nil {
+	case lab.Lost(err):
+		return lostCode, err
+	case err != nil:
 		return 1, err
 	}
 	return 0, nil

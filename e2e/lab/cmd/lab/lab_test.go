@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pillar-csi/pillar/e2e/lab/namespace"
 )
 
 // endWait is how long the kernel may take to clear a lab's namespaces.
@@ -65,6 +68,35 @@ func TestEnter_ends(t *testing.T) {
 				if time.Since(start) > endWait {
 					t.Fatalf("%d processes live on", left)
 				}
+			}
+		})
+	}
+}
+
+// TestExec_lost: a test that loses its guest is run once more and told; one that loses every guest
+// fails.
+func TestExec_lost(t *testing.T) {
+	bin := buildLab(t)
+	for name, want := range map[string]int{"once": 0, "always": lostCode} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			script, lost := filepath.Join(dir, name), filepath.Join(t.TempDir(), "lost")
+			text := "#!/bin/sh\nbefore=$(cat " + dir + "/runs 2>/dev/null)\necho run >> " + dir + "/runs\n" +
+				`[ -n "$before" ] && [ "${0##*/}" = once ] || echo c > /proc/sysrq-trigger` + "\n"
+			if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(bin, "exec", script)
+			cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
+				return strings.HasPrefix(e, namespace.RunVar+"=")
+			}), lostVar+"="+lost)
+			out, _ := cmd.CombinedOutput()
+			runs, err := os.ReadFile(filepath.Join(dir, "runs"))
+			if code := cmd.ProcessState.ExitCode(); code != want || err != nil || strings.Count(string(runs), "run") != 2 {
+				t.Errorf("exec = %d after %q, %v, want %d after two runs: %s", code, runs, err, want, out)
+			}
+			if note, err := os.ReadFile(lost); err != nil || !strings.Contains(string(note), "was lost") {
+				t.Errorf("told %q, %v", note, err)
 			}
 		})
 	}
