@@ -69,15 +69,17 @@ kernel: build-zfs ## all packages with kernel tests, in guests
 		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' $$pkgs
 
 # Emulating the stock kernel is slow, so the contracts and a story speak for the rest there. Each
-# package named has one of CONTRACTS.
+# package of STOCK has one of CONTRACTS.
+STOCK     := ./storage/lvm ./storage/zfs ./transport/nvmet ./transport/configfs
 CONTRACTS := ontract_kernel$$|^TestKernel_(conformance|[rR]ules|traces)$$
 
 kernel-stock: export PILLAR_LAB_KERNEL := qemu
 kernel-stock: bin-lab ## the conformance suites and a story on Debian's stock kernel, two CPUs
+	@for p in $(STOCK); do $(GO) test -tags crashpoints -list '$(CONTRACTS)' $$p | grep -q '^Test' || \
+		{ echo "kernel-stock: $$p has no test that CONTRACTS names" >&2; exit 1; }; done
 	@$(RUNLAB) build zfs
 	@$(tell-lost); $(TICK) 'kernel-stock: conformance suites in guests, two at a time' \
-		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' -run '$(CONTRACTS)' \
-		./storage/lvm ./storage/zfs ./transport/nvmet ./transport/configfs
+		$(GO) test -count=1 -timeout 40m -tags crashpoints -exec '$(RUNLAB) exec' -run '$(CONTRACTS)' $(STOCK)
 	$(call in-lab,e2e/outage)
 
 api: cluster-build ## the controller against a real API server, crashes included
