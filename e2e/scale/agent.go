@@ -39,6 +39,7 @@ type Agent struct {
 	server *grpc.Server
 
 	mu      sync.Mutex
+	slow    time.Duration
 	volumes map[string]int64            // agent volume ID -> bytes
 	exports map[string]transport.Export // agent volume ID -> export
 	creates map[string]int              // agent volume ID -> backends ever made
@@ -63,6 +64,13 @@ func StartAgent(dir string) (*Agent, error) {
 	agentpb.RegisterAgentServiceServer(a.server, a)
 	go a.server.Serve(listener)
 	return a, nil
+}
+
+// Slow has each change take so much longer.
+func (a *Agent) Slow(by time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.slow = by
 }
 
 // Stop ends the agent and waits for its calls.
@@ -104,6 +112,9 @@ func (a *Agent) Granted() (n int) {
 
 // do runs one fenced change, which takes a while outside of the agent's own lock.
 func (a *Agent) do(ctx context.Context, volume string, t *agentpb.FenceToken, op fencing.Op, takes time.Duration, act func() error) error {
+	a.mu.Lock()
+	takes += a.slow
+	a.mu.Unlock()
 	_, err := a.fence.Do(ctx, volume, agentrpc.Token(t), op, func(context.Context) error {
 		time.Sleep(takes)
 		a.mu.Lock()

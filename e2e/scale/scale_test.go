@@ -154,10 +154,10 @@ func (r *run) makeNodes(ctx context.Context) error {
 	})
 }
 
-// provision makes all claims and kills the controller while it is at it.
-func (r *run) provision(ctx context.Context) error {
-	err := each(ctx, *claims, func(ctx context.Context, i int) error {
-		class := AgentName(i % agents)
+// claim makes so many claims, spread over the agents' classes.
+func (r *run) claim(ctx context.Context, n int) error {
+	return each(ctx, n, func(ctx context.Context, i int) error {
+		class := AgentName(i % len(r.Agents))
 		return r.API.Create(ctx, &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: claimName(i)},
 			Spec: corev1.PersistentVolumeClaimSpec{
@@ -166,19 +166,27 @@ func (r *run) provision(ctx context.Context) error {
 			},
 		})
 	})
-	if err != nil {
+}
+
+func (r *run) bound(ctx context.Context, n int) error {
+	return r.Until(ctx, &corev1.PersistentVolumeClaimList{}, n, func(o client.Object) bool {
+		return o.(*corev1.PersistentVolumeClaim).Status.Phase == corev1.ClaimBound
+	})
+}
+
+// provision makes all claims and kills the controller while it is at it.
+func (r *run) provision(ctx context.Context) error {
+	if err := r.claim(ctx, *claims); err != nil {
 		return err
 	}
-	err = r.Until(ctx, &v1alpha1.PillarVolumeStateList{}, *claims/3, func(o client.Object) bool {
+	err := r.Until(ctx, &v1alpha1.PillarVolumeStateList{}, *claims/3, func(o client.Object) bool {
 		return o.(*v1alpha1.PillarVolumeState).Status.Phase == v1alpha1.PhaseReady
 	})
 	if err != nil {
 		return err
 	}
 	r.Kill(Controller)
-	return r.Until(ctx, &corev1.PersistentVolumeClaimList{}, *claims, func(o client.Object) bool {
-		return o.(*corev1.PersistentVolumeClaim).Status.Phase == corev1.ClaimBound
-	})
+	return r.bound(ctx, *claims)
 }
 
 // attach makes a VolumeAttachment for every volume, a tenth of them on each node.
