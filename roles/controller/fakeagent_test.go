@@ -29,6 +29,7 @@ type fakeAgent struct {
 
 	mu      sync.Mutex
 	gated   bool
+	shut    bool                        // the port of all: only a complete request opens it
 	volumes map[string]int64            // agent volume ID -> bytes
 	exports map[string]transport.Export // agent volume ID -> export
 	creates int                         // backends ever made
@@ -273,17 +274,17 @@ func (a *fakeAgent) ReconcileState(ctx context.Context, r *agentpb.ReconcileStat
 	}
 	resp, open := &agentpb.ReconcileStateResponse{}, r.Complete
 	for _, item := range r.Items {
-		err := a.reconcile(ctx, item)
+		err := a.reconcile(ctx, item, r.Complete)
 		open = open && (err == nil || errors.Is(err, fencing.ErrStale))
 		resp.Results = append(resp.Results, agentrpc.Result(item.VolumeId, err))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.gated = a.gated && !open
+	a.gated, a.shut = a.gated && !open, a.shut && !open
 	return resp, nil
 }
 
-func (a *fakeAgent) reconcile(ctx context.Context, item *agentpb.ReconcileItem) error {
+func (a *fakeAgent) reconcile(ctx context.Context, item *agentpb.ReconcileItem, complete bool) error {
 	e, err := agentrpc.Export(item.VolumeId, item.Export)
 	if err != nil {
 		return err
@@ -291,6 +292,9 @@ func (a *fakeAgent) reconcile(ctx context.Context, item *agentpb.ReconcileItem) 
 	return a.fenced(ctx, item.VolumeId, agentrpc.Token(item.Token), fencing.Op{Class: fencing.Grant}, func() error {
 		if err := a.fail[item.VolumeId]; err != nil {
 			return err
+		}
+		if a.shut && !complete {
+			return fmt.Errorf("export restore pending: port could not be opened: %w", agentrpc.ErrUnavailable)
 		}
 		a.exports[item.VolumeId] = e
 		return nil

@@ -114,6 +114,25 @@ func TestRestore_atOnce(t *testing.T) {
 	wantCode(t, "delete", b.delete(id), 0, "")
 }
 
+// TestRestore_shutPort: an agent that serves, but for a port that it could not open, says so for
+// single volumes alone. The complete request follows, which opens that port for all (B-275).
+func TestRestore_shutPort(t *testing.T) {
+	b := newBench(t)
+	all := b.exported(2)
+	b.run(b.cfg, never)
+	for _, v := range all {
+		b.wantReconciled(v, "Reconciled", "")
+	}
+	b.agent.set(func(a *fakeAgent) { a.shut, a.calls = true, nil })
+	b.change(all[0], func(s *v1alpha1.PillarVolumeStateStatus) { s.PublicationGeneration++ })
+	for start := time.Now(); b.completes() == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > 5*time.Second {
+			t.Fatal("no complete request within 5 s of a volume that waits for one")
+		}
+	}
+	b.wantReconciled(all[0], "Reconciled", "")
+}
+
 // TestRestore_replaced: another machine takes over the agent's address, with nothing of the
 // first one's state.
 func TestRestore_replaced(t *testing.T) {

@@ -92,6 +92,7 @@ type Gate struct {
 
 	mu    sync.Mutex
 	open  bool
+	shut  map[port]bool   // the last complete request could not open them: the next one may
 	first time.Time       // first complete request; zero: none yet
 	hung  map[poolKey]int // how many looks for a pool's devices were given up and have not ended
 }
@@ -120,8 +121,8 @@ func (g *Gate) Export(ctx context.Context, it agentrpc.Item) (transport.Target, 
 		return transport.Target{}, err
 	}
 	e := g.route(ctx, it)
-	if e.err != nil {
-		return transport.Target{}, e.err
+	if err := g.atShut(e); err != nil {
+		return transport.Target{}, err
 	}
 	var got transport.Target
 	err := g.fence.Do(ctx, it.Export.Volume, it.Token, grant, func(ctx context.Context) error {
@@ -159,6 +160,9 @@ func (g *Gate) Resync(ctx context.Context, items []agentrpc.Item) ([]agentrpc.It
 		return nil, err
 	}
 	entries := g.routeAll(ctx, items)
+	for _, e := range entries {
+		e.err = g.atShut(e)
+	}
 	g.findDevices(ctx, entries)
 	g.phase(ctx, entries, inOrder, func(ctx context.Context, e *entry) error {
 		_, err := e.target.Export(ctx, e.want, g.claim(e))

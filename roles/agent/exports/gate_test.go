@@ -35,6 +35,7 @@ type node struct {
 	trace   []string
 	advance func(volume string)      // called after a volume was prepared
 	absent  error                    // of the kernel's target
+	unbound map[uint16]bool          // TCP ports that cannot listen
 	hang    map[string]chan struct{} // Prepare of a volume waits for it
 	stuck   map[string]chan struct{} // finding the devices of a pool waits for it
 	store   *fencing.Store
@@ -127,6 +128,9 @@ func (n *node) Prepare(_ context.Context, e transport.Export, hold transport.Hol
 }
 
 func (n *node) Link(_ context.Context, e transport.Export) (transport.Target, error) {
+	if n.unbound[e.Portal.Port] {
+		return transport.Target{}, fmt.Errorf("%w: not an address of this machine", transport.ErrPrecondition)
+	}
 	n.note("link " + e.Volume)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -265,6 +269,37 @@ func TestGate_RestoreHoldsAnIdlePort(t *testing.T) {
 	n.wantOpen(true)
 	if len(failed) != 1 {
 		t.Errorf("failed = %v, want vg0/a alone", failed)
+	}
+}
+
+// N-12: an interface that comes up late. Until its port listens, nothing but the complete
+// request opens it: the first export alone would cost the others their hosts.
+func TestGate_RestoreOfAPortThatCannotListen(t *testing.T) {
+	n := newNode(t)
+	n.unbound = map[uint16]bool{4420: true}
+	other := item("vg0/c", 1)
+	other.Export.Portal.Port = 4421
+	items := []agentrpc.Item{item("vg0/a", 1), item("vg0/b", 1), other}
+	if failed := n.restore(items...); len(failed) != 2 {
+		t.Errorf("failed = %v, want a and b", failed)
+	}
+	n.wantOpen(false)
+
+	n.clock = n.clock.Add(time.Minute) // the node is served, that port still is not
+	n.restore(items...)
+	n.wantOpen(true)
+	n.unbound, n.trace = nil, nil
+	_, export := n.gate.Export(t.Context(), item("vg0/a", 1))
+	results, err := n.gate.Resync(t.Context(), []agentrpc.Item{item("vg0/b", 1), other})
+	if err != nil || !errors.Is(export, agentrpc.ErrUnavailable) || !errors.Is(results[0].Err, agentrpc.ErrUnavailable) || results[1].Err != nil {
+		t.Errorf("Export = %v, Resync = %v, %v, want a and b to wait for the complete request, c served", export, results, err)
+	}
+	n.wantTrace("prepare vg0/c", "link vg0/c")
+	if failed := n.restore(items...); len(failed) > 0 {
+		t.Errorf("failed = %v, want none", failed)
+	}
+	if _, err := n.gate.Export(t.Context(), item("vg0/a", 1)); err != nil {
+		t.Errorf("Export = %v", err)
 	}
 }
 

@@ -35,20 +35,18 @@ func (g *Gate) Restore(ctx context.Context, items []agentrpc.Item) ([]agentrpc.I
 	shareTransferSize(entries, active)
 	g.phase(ctx, entries, beside(), func(ctx context.Context, e *entry) error { return e.target.Prepare(ctx, e.want, g.claim(e)) })
 
-	held := false
-	if g.now().Sub(began) < portHold {
-		held = holdPorts(entries, active)
-	}
-	g.phase(ctx, entries, inOrder, func(ctx context.Context, e *entry) error {
+	early := g.now().Sub(began) < portHold
+	held := early && holdPorts(entries, active)
+	links := slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool { return e.err != nil })
+	g.phase(ctx, links, inOrder, func(ctx context.Context, e *entry) error {
 		_, err := e.target.Link(ctx, e.want)
 		return err
 	})
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("restore exports: %w", err)
 	}
-	if !held {
-		g.opened()
-	}
+	shut := shutPorts(links, active)
+	g.opened(!held && !(early && len(shut) > 0), shut)
 	return results(entries), nil
 }
 
@@ -62,10 +60,39 @@ func (g *Gate) begin() time.Time {
 	return g.first
 }
 
-func (g *Gate) opened() {
+// opened notes whether the gate is open from now on, and which ports are not.
+func (g *Gate) opened(open bool, shut map[port]bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open = true
+	g.open, g.shut = g.open || open, shut
+}
+
+// shutPorts answers the idle ports at which every link failed: they cannot listen, as long as
+// the machine does not have their address, say.
+func shutPorts(links []*entry, active map[port]bool) map[port]bool {
+	shut := map[port]bool{}
+	for _, e := range links {
+		if e.err != nil && delays(e) && !active[e.port()] {
+			shut[e.port()] = true
+		}
+	}
+	for _, e := range links {
+		if e.err == nil {
+			delete(shut, e.port())
+		}
+	}
+	return shut
+}
+
+// atShut is ErrUnavailable for an entry whose port the last complete request failed to open:
+// opened for it alone, the port would cost the others their hosts (P-13).
+func (g *Gate) atShut(e *entry) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e.err == nil && g.shut[e.port()] {
+		return fmt.Errorf("%w: export restore pending: port %s could not be opened", agentrpc.ErrUnavailable, e.Export.Portal)
+	}
+	return e.err
 }
 
 // order sorts the items (ready volumes first, within each group those that demand an

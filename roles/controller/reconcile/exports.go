@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -204,7 +205,8 @@ func unsent(ctx context.Context, agent string, volumes int, err error) {
 	log.FromContext(ctx).Error(err, "exports not sent", "agent", agent, "volumes", volumes)
 }
 
-// send sends what is due. An agent that turns out to be gated is restored next (B-279).
+// send sends what is due. An agent that turns out to be gated, or to have a port that waits for
+// the complete request, is restored next (B-279).
 func (r *exports) send(ctx context.Context, agent string, client *agentrpc.Client) error {
 	if err := r.pass(ctx, agent); err != nil {
 		return err
@@ -212,7 +214,7 @@ func (r *exports) send(ctx context.Context, agent string, client *agentrpc.Clien
 	r.mu.Lock()
 	due := r.backlog(agent).take(time.Now())
 	r.mu.Unlock()
-	w := r.desired(ctx, r.read(ctx, agent, due))
+	w, pending := r.desired(ctx, r.read(ctx, agent, due)), false
 	if len(w.items) > 0 {
 		results, err := client.Reconcile(ctx, false, w.items)
 		if agents.Gated(err) {
@@ -228,10 +230,13 @@ func (r *exports) send(ctx context.Context, agent string, client *agentrpc.Clien
 		} else {
 			w.results(results)
 		}
+		pending = slices.ContainsFunc(results, func(res agentrpc.ItemResult) bool { return agents.Gated(res.Err) })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.backlog(agent).settled(time.Now(), w.outcomes)
+	b := r.backlog(agent)
+	b.settled(time.Now(), w.outcomes)
+	b.gated = b.gated || pending
 	return nil
 }
 
