@@ -1,6 +1,7 @@
 package nvmet
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	strict "sigs.k8s.io/json"
 
 	"github.com/pillar-csi/pillar/storage/host/durable"
 )
@@ -76,7 +79,8 @@ func (t *Target) pinned(volume string) (*Identity, error) {
 
 func parseRecord(data []byte, volume string) (*Identity, error) {
 	var r record
-	if err := json.Unmarshal(data, &r); err != nil {
+	strange, err := strict.UnmarshalStrict(data, &r) // a key twice: which of them does the host know?
+	if err := errors.Join(append(strange, err)...); err != nil {
 		return nil, err
 	}
 	if r.Version != 1 || r.Volume != volume {
@@ -88,9 +92,10 @@ func parseRecord(data []byte, volume string) (*Identity, error) {
 	return &r.Identity, nil
 }
 
+// isUUID wants the dashed form; a zero one is none: hosts would tell no volume from another.
 func isUUID(s string) bool {
 	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
-	return err == nil && len(b) == 16 && len(s) == 36
+	return err == nil && len(b) == 16 && len(s) == 36 && !bytes.Equal(b, make([]byte, 16))
 }
 
 // pin stores an identity found on an enabled namespace before anything else happens to it.

@@ -60,6 +60,11 @@ func TestTarget_pinned(t *testing.T) {
 		"cut":            {record[:40], nil, false},
 		"another volume": {strings.Replace(record, "vg0/a", "vg0/b", 1), nil, false},
 		"another form":   {strings.Replace(record, `"version":1`, `"version":2`, 1), nil, false},
+		"a key twice":    {strings.Replace(record, `"serial"`, `"uuid":"`+id.NGUID+`","serial"`, 1), nil, false},
+		"an unknown key": {strings.Replace(record, `"serial"`, `"eui64":"1","serial"`, 1), nil, false},
+		"text behind":    {record + "{}", nil, false},
+		"zero uuid":      {strings.Replace(record, id.UUID, "00000000-0000-0000-0000-000000000000", 1), nil, false},
+		"zero nguid":     {strings.Replace(record, id.NGUID, "00000000-0000-0000-0000-000000000000", 1), nil, false},
 		"no uuid":        {strings.Replace(record, id.UUID, "", 1), nil, false},
 	}
 	for name, tc := range tests {
