@@ -30,9 +30,10 @@ func (s *server) DenyInitiator(ctx context.Context, req *agentpb.DenyInitiatorRe
 	if err != nil {
 		return nil, err
 	}
-	op := fencing.Op{Class: fencing.Revoke}
-	err = s.fence.Do(ctx, id.String(), agentrpc.Token(req.Token), op, func(ctx context.Context) error {
-		return t.Deny(ctx, id.String(), p.device(id.Name), req.GetInitiatorId(), s.volumes.hold)
+	tok, op := agentrpc.Token(req.Token), fencing.Op{Class: fencing.Revoke}
+	err = s.fence.Do(ctx, id.String(), tok, op, func(ctx context.Context) error {
+		hold := s.volumes.hold(ctx, p, id.Name, storage.Owner(tok.UID))
+		return t.Deny(ctx, id.String(), p.device(id.Name), req.GetInitiatorId(), hold)
 	})
 	if err != nil {
 		return nil, err

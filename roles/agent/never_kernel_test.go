@@ -20,6 +20,7 @@ import (
 // kernelNevers are the rows of block.md 11 that the agent owns and that stand on what the
 // kernel does. Each starts with a volume and leaves one.
 var kernelNevers = map[string]func(m *machine){
+	"N-14 a revoke brings back another volume's device":    neverAnothers,
 	"N-16 the backend of somebody's export is deleted":     neverExported,
 	"N-45 a device in use is enabled: opened":              neverHeld(opened),
 	"N-45 a device in use is enabled: below device-mapper": neverHeld(mapped),
@@ -43,6 +44,32 @@ func TestNever_kernel(t *testing.T) {
 			m.wipe()
 		})
 	}
+}
+
+// neverAnothers has the volume's node lead to another volume while a host is denied, which
+// has the kernel open the device anew for the hosts that stay (P-41). Nobody is served then, until
+// the node is right and the volume exported again.
+func neverAnothers(m *machine) {
+	m.must(m.export(2, host1, host2))
+	node, other := "/dev/"+testID.String(), testGroup+"/other"
+	own, err := os.Readlink(node)
+	m.must(err)
+	m.must(m.run("lvcreate", "--yes", "--extents", "1", "--name", "other", testGroup))
+	m.must(errors.Join(os.Remove(node), os.Symlink("/dev/"+other, node)))
+	deny := func() error {
+		return m.DenyInitiator(m.t.Context(), token(3), m.kind, transport.NVMeTCP, testID, host1)
+	}
+	enable := filepath.Join(nvmetDir, "subsystems", testNQN, "namespaces/1/enable")
+	if err := deny(); err == nil || !strings.Contains(err.Error(), "is not this LV's device") {
+		m.t.Errorf("DenyInitiator with a node that leads to another = %v, want a refusal", err)
+	}
+	if enabled, err := os.ReadFile(enable); err == nil && strings.TrimSpace(string(enabled)) != "0" {
+		m.t.Errorf("the namespace is enabled on another volume's device: %s", enabled)
+	}
+	m.must(errors.Join(os.Remove(node), os.Symlink(own, node)))
+	m.must(errors.Join(deny(), m.export(3, host2)))
+	m.wantExport(host2)
+	m.must(m.run("lvremove", "--yes", other))
 }
 
 // neverExported has somebody else export the volume's device, enabled and not, under

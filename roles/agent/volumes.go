@@ -10,6 +10,7 @@ import (
 
 	"github.com/pillar-csi/pillar/roles/agent/exports"
 	"github.com/pillar-csi/pillar/storage"
+	"github.com/pillar-csi/pillar/transport"
 )
 
 // volumes routes to the configured pools (block.md B-201).
@@ -107,9 +108,16 @@ func (v *volumes) Path(backend storage.BackendType, id storage.VolumeID) (string
 	return p.device(id.Name), nil
 }
 
-// hold claims a device that nobody looked at: a revoke does not need it to be there.
-func (v *volumes) hold(path string) (release func() error, err error) {
-	return v.devices.Hold(path, storage.DeviceID{})
+// hold claims the device of the owner's volume, which it looks at only then: most revokes do
+// not need it. What the path leads to by now may be another volume's (B-224).
+func (v *volumes) hold(ctx context.Context, p *pool, name string, owner storage.Owner) transport.Hold {
+	return func(path string) (release func() error, err error) {
+		vol, err := p.Activate(ctx, name, owner)
+		if err := p.absent(name, err); err != nil {
+			return nil, err
+		}
+		return v.devices.Hold(path, vol.Device)
+	}
 }
 
 // device activates the owner's volume and answers its device, recomputed from the layout (B-236),
