@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pillar-csi/pillar/storage/host/durable"
 	"github.com/pillar-csi/pillar/storage/host/durable/durabletest"
 )
@@ -169,6 +171,13 @@ func TestDisk_ReadFile(t *testing.T) {
 	}
 	if _, err := (durable.Disk{}).ReadFile(filepath.Join(dir, "absent")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("ReadFile of nothing = %v, want ErrNotExist", err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := (durable.Disk{}).ReadFile(pipe); err == nil && len(data) > 0 {
+		t.Errorf("ReadFile of a pipe that nobody writes to = %q, want nothing, at once", data)
 	}
 	if data, err := (durable.Disk{}).ReadFile(dir); err == nil {
 		t.Errorf("ReadFile of a directory = %q, want an error", data)
