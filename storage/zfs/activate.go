@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/pillar-csi/pillar/storage"
 )
@@ -68,32 +70,50 @@ func (p *Pool) activate(ctx context.Context, zvols ...report) map[string]storage
 	results := map[string]storage.Activated{}
 	var can []report
 	for _, zvol := range zvols {
-		if zvol.mode == "none" {
-			results[zvol.name] = storage.Activated{Err: fmt.Errorf("%w: its volmode is none, so it has no device; fix: zfs set volmode=default %s", storage.ErrPrecondition, zvol.name)}
+		if p.nodes.mode(zvol) == "none" {
+			results[zvol.name] = storage.Activated{Err: fmt.Errorf("%w: its volmode is none, or default and the module's zvol_volmode is 3, so it has no device; fix: zfs set volmode=full %s", storage.ErrPrecondition, zvol.name)}
 		} else {
 			can = append(can, zvol)
 		}
 	}
-	var owed []report
 	for dataset, r := range p.nodes.settle(ctx, can...) {
 		results[dataset] = r
 	}
-	for _, zvol := range can {
-		if errors.Is(results[zvol.name].Err, errNoDevice) && ctx.Err() == nil {
-			zvol.mode = p.nodes.mode(zvol)
-			if err := p.owed(ctx, zvol); err != nil {
-				results[zvol.name] = storage.Activated{Err: err}
-			} else {
-				owed = append(owed, zvol)
-			}
-		}
-	}
-	if len(owed) > 0 {
-		for dataset, r := range p.nodes.settle(ctx, owed...) {
-			results[dataset] = r
+	owed := slices.DeleteFunc(can, func(zvol report) bool { return !errors.Is(results[zvol.name].Err, errNoDevice) })
+	for some := range slices.Chunk(owed, commands) {
+		if ctx.Err() != nil || !p.pay(ctx, some, results) {
+			break
 		}
 	}
 	return results
+}
+
+// pay has the kernel make devices that it owes, notes what became of them, and tells whether
+// one came. If none did they are not owed, but late or not wanted (zvol_inhibit_dev), and
+// hundreds of others are not worth a transaction each.
+func (p *Pool) pay(ctx context.Context, owed []report, results map[string]storage.Activated) (came bool) {
+	errs := make([]error, len(owed))
+	var asking sync.WaitGroup
+	for i := range owed {
+		asking.Go(func() {
+			owed[i].mode = p.nodes.mode(owed[i])
+			errs[i] = p.owed(ctx, owed[i])
+		})
+	}
+	asking.Wait()
+	var asked []report
+	for i, zvol := range owed {
+		if errs[i] != nil {
+			results[zvol.name] = storage.Activated{Err: errs[i]}
+		} else {
+			asked = append(asked, zvol)
+		}
+	}
+	for dataset, r := range p.nodes.settle(ctx, asked...) {
+		results[dataset] = r
+		came = came || r.Err == nil
+	}
+	return came
 }
 
 // owed has the kernel make a device that it owes: now and then making one fails, at a create

@@ -175,7 +175,7 @@ func (n *nodes) settle(ctx context.Context, zvols ...report) map[string]storage.
 // its zdN in sysfs, and no later zvol of that number has a device (del_gendisk in
 // block/genhd.c does nothing before device_add_disk has come to bdev_add).
 func (n *nodes) appear(ctx context.Context, zvol report) {
-	for end := time.Now().Add(appearWait); zvol.mode != "none" && time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(appearWait); n.mode(zvol) != "none" && time.Now().Before(end) && ctx.Err() == nil; {
 		if _, err := n.prove(ctx, n.link(zvol.name), zvol); err == nil {
 			return
 		}
@@ -194,8 +194,12 @@ func (n *nodes) mode(zvol report) string {
 	if zvol.mode != "default" {
 		return zvol.mode
 	}
-	if text, err := os.ReadFile(n.root.Path("sys/module/zfs/parameters/zvol_volmode")); err == nil && strings.TrimSpace(string(text)) == "2" {
+	text, _ := os.ReadFile(n.root.Path("sys/module/zfs/parameters/zvol_volmode"))
+	switch strings.TrimSpace(string(text)) {
+	case "2":
 		return "dev"
+	case "3":
+		return "none"
 	}
 	return "full"
 }

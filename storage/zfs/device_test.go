@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -190,7 +191,7 @@ func TestNodes_appear(t *testing.T) {
 func TestNodes_mode(t *testing.T) {
 	m := newMachine(t)
 	asked := zvol
-	for module, want := range map[string]string{"1": "full", "2": "dev"} {
+	for module, want := range map[string]string{"1": "full", "2": "dev", "3": "none"} {
 		m.write("sys/module/zfs/parameters/zvol_volmode", module+"\n")
 		if got := m.nodes().mode(asked); got != want {
 			t.Errorf("mode of default with zvol_volmode=%s = %s, want %s", module, got, want)
@@ -356,4 +357,70 @@ func TestNodes_settle_many(t *testing.T) {
 			t.Errorf("%d missing after %s and %d opens, want %d, a wait and %d looks", missing, took, opened, count-1, looks)
 		}
 	})
+}
+
+// importing is a pool whose zvols are there and whose devices are not. Of the first few that
+// it is asked for it makes some.
+type importing struct {
+	*machine
+	rows  string
+	makes int
+	mu    sync.Mutex
+	asked int
+}
+
+func (i *importing) Run(_ context.Context, _ string, args ...string) ([]byte, error) {
+	if args[0] == "list" {
+		return []byte(i.rows), nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.asked++; i.asked <= i.makes {
+		zd := fmt.Sprint("zd", i.asked)
+		i.add(zd, args[len(args)-1], volsize, sectors)
+		i.write("sys/dev/block/0:0/ext_range", "256\n")
+	}
+	return nil, nil
+}
+
+func (i *importing) look(path string) (Identity, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.ask(path)
+}
+
+// Hundreds that are late, or that nobody wants devices of, do not cost a transaction each; if
+// the kernel owes them, all of them are made in one look.
+func TestPool_ActivateAll_owed(t *testing.T) {
+	const count = 100
+	tests := map[string]struct{ makes, asked, missing int }{
+		"none are owed":           {0, commands, count},
+		"all are":                 {count, count, 0},
+		"one of the first few is": {1, 2 * commands, count - 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := &importing{machine: newMachine(t), makes: tt.makes}
+				owners := map[string]storage.Owner{}
+				for n := range count {
+					name := fmt.Sprint("pvc-", n)
+					owners[name] = owner
+					i.rows += strings.Replace(zvolRow, "pvc-1", name, 1)
+				}
+				p := New(i, i.root, Config{Pool: "tank", ParentDataset: "k8s", Ask: i.look})
+				missing := 0
+				for name, r := range p.ActivateAll(t.Context(), owners) {
+					if errors.Is(r.Err, errNoDevice) {
+						missing++
+					} else if r.Err != nil {
+						t.Errorf("%s: %v", name, r.Err)
+					}
+				}
+				if missing != tt.missing || i.asked != tt.asked {
+					t.Errorf("%d missing, %d asked for, want %d and %d", missing, i.asked, tt.missing, tt.asked)
+				}
+			})
+		})
+	}
 }

@@ -131,3 +131,11 @@ func TestPool_contract_kernel(t *testing.T) {
 		}
 	})
 }
+
+// parameter sets one of the zfs module's.
+func parameter(t testing.TB, name, value string) {
+	t.Helper()
+	if err := os.WriteFile("/sys/module/zfs/parameters/"+name, []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+}

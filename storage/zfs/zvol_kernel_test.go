@@ -14,6 +14,7 @@ import (
 	"github.com/pillar-csi/pillar/storage/blockdev"
 	"github.com/pillar-csi/pillar/storage/host"
 	"github.com/pillar-csi/pillar/storage/host/hosttest"
+	"github.com/pillar-csi/pillar/storage/zfs"
 )
 
 // write fills 4 KiB of a volume.
@@ -85,18 +86,13 @@ func TestPool_withoutUdev_kernel(t *testing.T) {
 // by forbidding devices while the zvol is made.
 func TestPool_owedDevice_kernel(t *testing.T) {
 	p := emptyPool(t)
-	inhibit := func(value string) {
-		if err := os.WriteFile("/sys/module/zfs/parameters/zvol_inhibit_dev", []byte(value), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	inhibit("1")
-	t.Cleanup(func() { inhibit("0") })
+	parameter(t, "zvol_inhibit_dev", "1")
+	t.Cleanup(func() { parameter(t, "zvol_inhibit_dev", "0") })
 	v, err := p.Create(t.Context(), spec("pvc-1", block))
 	if err != nil {
 		t.Fatal(err)
 	}
-	inhibit("0")
+	parameter(t, "zvol_inhibit_dev", "0")
 	for range 2 {
 		got, err := p.Activate(t.Context(), "pvc-1", owner)
 		got.Device = storage.DeviceID{} // the kernel says
@@ -237,21 +233,36 @@ func TestPool_volmodePending_kernel(t *testing.T) {
 	wantAlone(t, f)
 }
 
-// A parent whose volumes have no devices: the error says so, and what to do.
+// A parent, or a machine, whose volumes have no devices: the error says so, and what to do.
 func TestPool_volmodeNone_kernel(t *testing.T) {
-	p := emptyPool(t)
-	tool(t, "zfs", "set", "volmode=none", tank+"/"+parent)
+	for name, none := range map[string]func(t *testing.T){
+		"parent": func(t *testing.T) { tool(t, "zfs", "set", "volmode=none", tank+"/"+parent) },
+		"module": func(t *testing.T) {
+			parameter(t, "zvol_volmode", "3")
+			t.Cleanup(func() { parameter(t, "zvol_volmode", "1") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := emptyPool(t)
+			none(t)
+			wantNone(t, p)
+		})
+	}
+}
+
+func wantNone(t *testing.T, p *zfs.Pool) {
+	t.Helper()
 	if _, err := p.Create(t.Context(), spec("pvc-1", size)); err != nil {
 		t.Fatal(err)
 	}
-	fix := "zfs set volmode=default " + below + "pvc-1"
+	fix := "zfs set volmode=full " + below + "pvc-1"
 	if _, err := p.Activate(t.Context(), "pvc-1", owner); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), fix) {
 		t.Errorf("Activate = %v, want ErrPrecondition that says %q", err, fix)
 	}
 	tool(t, strings.Fields(fix)...)
 	wantByte(t, "/dev/zvol/"+below+"pvc-1", 0, 0)
 	s := spec("pvc-2", size)
-	s.ZFS.Properties = map[string]string{"volmode": "default"}
+	s.ZFS.Properties = map[string]string{"volmode": "full"}
 	if _, err := p.Create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
