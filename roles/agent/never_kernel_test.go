@@ -73,7 +73,7 @@ func neverAnothers(m *machine) {
 }
 
 // neverExported has somebody else export the volume's device, enabled and not, under
-// another path of the same device.
+// another path of the same device, while its own path is there, or gone.
 func neverExported(m *machine) {
 	sub := filepath.Join(nvmetDir, "subsystems/nqn.2020-01.com.example:foreign")
 	ns := filepath.Join(sub, "namespaces/7")
@@ -81,6 +81,7 @@ func neverExported(m *machine) {
 	m.must(errors.Join(err, os.MkdirAll(ns, 0o755), os.WriteFile(ns+"/device_path", []byte(target), 0)))
 	for _, enable := range []string{"0", "1"} {
 		m.must(os.WriteFile(ns+"/enable", []byte(enable), 0))
+		m.must(os.Remove("/dev/" + testID.String()))
 		if err := m.remove(2); !errors.Is(err, storage.ErrPrecondition) || !strings.Contains(err.Error(), filepath.Base(sub)) {
 			m.t.Errorf("DeleteVolume with a foreign export, enable %s = %v, want ErrPrecondition that names it", enable, err)
 		}
