@@ -55,7 +55,11 @@ func where(pid int) (sp, pc uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if s, err := parseStat(string(before)); err == nil && s.state != "T" {
+	s, err := parseStat(string(before))
+	if err != nil {
+		return 0, 0, err
+	}
+	if s.state != "T" {
 		defer syscall.Kill(pid, syscall.SIGCONT)
 	}
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

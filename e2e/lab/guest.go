@@ -131,7 +131,7 @@ func (g *Guest) Get(ctx context.Context, path string) (data []byte, err error) {
 // ErrDown, ErrSilent. A dead guest resets no connection, so act would otherwise wait for ever.
 func (g *Guest) during(ctx context.Context, act func(context.Context) error) error {
 	g.mu.Lock()
-	life := g.life
+	life, booted := g.life, g.booted // it may be booted again meanwhile
 	g.mu.Unlock()
 	if life == nil {
 		return fmt.Errorf("%s: %w", g.Spec.Name, ErrDown)
@@ -144,10 +144,13 @@ func (g *Guest) during(ctx context.Context, act func(context.Context) error) err
 	cause := context.Cause(ctx)
 	cancel(nil)
 	watching.Wait()
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case life.Err() != nil:
+		return fmt.Errorf("%s: %w%s: %w", g.Spec.Name, ErrDown, g.lastWords(booted), err)
 	}
-	return g.explain(err, cause, life.Err() != nil)
+	return g.explain(err, cause)
 }
 
 // Cut takes the guest's tap off the bridge: the guest sees a silent network, and the

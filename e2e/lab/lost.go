@@ -10,15 +10,17 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // ErrSilent is a guest whose process runs and whose agent does not answer.
 var ErrSilent = errors.New("guest does not answer")
 
-// Lost tells whether an operation ended because its guest did: it died, or answers no more.
+// Lost tells whether an operation ended because its guest did: it died, or answers no more. That
+// the caller's time was over, a net.Error as well, says nothing about the guest.
 func Lost(err error) bool {
-	return errors.Is(err, ErrDown) || errors.Is(err, ErrSilent) || errors.As(err, new(net.Error))
+	return errors.Is(err, ErrDown) || errors.Is(err, ErrSilent) || errors.As(err, new(*net.OpError))
 }
 
 // patience is how long a guest may be silent while something runs in it: an answer that takes
@@ -60,22 +62,19 @@ func (l *Lab) patience() time.Duration {
 
 // explain adds to the error of an act what is known of a guest that was lost during it.
 // cause is what ended the act, if it did not end by itself.
-func (g *Guest) explain(err, cause error, down bool) error {
-	if down {
-		return fmt.Errorf("%s: %w%s: %w", g.Spec.Name, ErrDown, g.lastWords(), err)
-	}
+func (g *Guest) explain(err, cause error) error {
 	if errors.Is(cause, ErrSilent) {
 		return fmt.Errorf("%s: %w; %s", g.Spec.Name, cause, g.examine())
 	}
-	if cause != nil || !errors.As(err, new(net.Error)) {
+	if cause != nil || !Lost(err) {
 		return fmt.Errorf("%s: %w", g.Spec.Name, err)
 	}
 	return fmt.Errorf("%s: %w; %s", g.Spec.Name, err, g.examine())
 }
 
-// lastWords is the reason the console gives for the end of this boot.
-func (g *Guest) lastWords() string {
-	text, err := consoleSince(g.Console(), g.booted)
+// lastWords is the reason the console, from offset at on, gives for the end of a boot.
+func (g *Guest) lastWords(at int64) string {
+	text, err := consoleSince(g.Console(), at)
 	if err != nil {
 		return ""
 	}
@@ -121,7 +120,7 @@ func groupTime(group int) (used time.Duration, state string, err error) {
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) || err != nil && strings.Contains(err.Error(), "no such process") {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			continue // it ended
 		}
 		if err != nil {

@@ -2,12 +2,16 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,6 +67,25 @@ func TestJudgeConsole(t *testing.T) {
 				t.Errorf("judgeConsole() = %v, want %q", err, test.err)
 			}
 		})
+	}
+}
+
+func TestLost(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"dead":                {ErrDown, true},
+		"silent":              {ErrSilent, true},
+		"not to be reached":   {refused, true},
+		"a program failed":    {&ExitError{Code: 1}, false},
+		"the time was over":   {context.DeadlineExceeded, false},
+		"the caller has left": {context.Canceled, false},
+	} {
+		if got := Lost(fmt.Errorf("storage-1: %w", test.err)); got != test.want {
+			t.Errorf("%s: Lost() = %v, want %v", name, got, test.want)
+		}
 	}
 }
 
