@@ -172,7 +172,7 @@ func (r row) measure(ctx context.Context, fsync time.Duration) error {
 	tell(r.name, middle(ratios), "ratio", r.goal)
 	if r.checked != nil {
 		tell(r.name+"_checked", middle(least), "ratio", 0)
-		tell(r.name+"_checked", middle(checks).Seconds()*1000, "ms", 0)
+		tell(r.name+"_raw_checked", middle(checks).Seconds()*1000, "ms", 0)
 	}
 	tell(r.name+"_agent", middle(works).Seconds()*1000, "ms", 0)
 	tell(r.name+"_raw", middle(bases).Seconds()*1000, "ms", 0)
