@@ -19,7 +19,6 @@ import (
 func TestAgent_lists_kernel(t *testing.T) {
 	m := newMachine(t)
 	m.mustStart()
-	defer m.stop()
 	m.must(m.restore())
 	m.must(m.create(1))
 	m.must(m.export(2, host1))
