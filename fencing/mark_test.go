@@ -24,7 +24,7 @@ func TestMark_roundTrip(t *testing.T) {
 }
 
 // N-6, B-159: truncated, empty, swapped and foreign mark files fail every operation and
-// stay as they are.
+// stay as they are, until a human moves them away (docs/operations.md).
 func TestStore_badMark(t *testing.T) {
 	good, err := encodeMark(live("a", 2))
 	if err != nil {
@@ -72,6 +72,11 @@ func TestStore_badMark(t *testing.T) {
 			if now, err := os.ReadFile(path); err != nil || string(now) != content {
 				t.Errorf("the file was touched: %q, %v", now, err)
 			}
+			if err := os.Rename(path, filepath.Join(t.TempDir(), "aside")); err != nil {
+				t.Fatal(err)
+			}
+			do(t, s, Token{"a", 3}, export)
+			wantMark(t, s, live("a", 3))
 		})
 	}
 }
