@@ -35,7 +35,8 @@ func (a area) pressure(vg string) error {
 	return nil
 }
 
-// more says how a group gets room for its metadata: an area keeps its size.
+// more says how a group gets room for its metadata: an area keeps its size. What is on one
+// disk alone is lost with it, and the tools keep no backup.
 func (a area) more(vg string) string {
-	return fmt.Sprintf("delete volumes, or vgextend --metadatasize 128m %s DISK, and pvchange --metadataignore y its other disks", vg)
+	return fmt.Sprintf("delete volumes, or vgextend --metadatasize 128m %s DISK DISK, two disks on which the group's metadata then is, and pvchange --metadataignore y its other disks", vg)
 }
