@@ -144,6 +144,9 @@ type Backend interface {
 	// Activate makes the volume's device usable after a reboot. A device that may yet come
 	// is an fs.ErrNotExist.
 	Activate(ctx context.Context, name string, owner Owner) (Volume, error)
+	// ActivateAll is Activate for many volumes at the price of one. It answers one result per
+	// name; without an error the device is there, opens, and is this volume's.
+	ActivateAll(ctx context.Context, owners map[string]Owner) map[string]Activated
 	// Expand makes the volume as large as bytes, rounded up as in Create, with its content
 	// and its users undisturbed; that size already is success. It never makes one smaller:
 	// ErrOutOfRange. Without the space nothing changes: ErrNoSpace. ErrNotFound as Inspect,

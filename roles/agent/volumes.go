@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sync"
 	"time"
 
 	"github.com/pillar-csi/pillar/roles/agent/exports"
@@ -135,25 +134,23 @@ func (v *volumes) device(ctx context.Context, backend storage.BackendType, id st
 	return exports.Device{Path: vol.DevicePath, ID: vol.Device, Err: v.await(ctx, vol.DevicePath, until)}
 }
 
-// activator is a backend that activates many volumes at the price of one. A result without
-// an error says that the volume's device is there and opens; one that may yet come is an fs.ErrNotExist.
-type activator interface {
-	ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]storage.Activated
-}
-
 // Devices implements exports.Volumes: device for many volumes of one pool.
 func (v *volumes) Devices(ctx context.Context, backend storage.BackendType, name string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
 	found := map[string]exports.Device{}
 	p, err := v.find(backend, name)
-	all, can := activator(nil), false
-	if err == nil {
-		all, can = p.Backend.(activator)
+	for volume, owner := range owners {
+		switch {
+		case err != nil:
+			found[volume] = exports.Device{Err: err}
+		case len(owners) == 1: // it is looked at alone, not with all of the pool
+			found[volume] = v.device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
+		}
 	}
-	if !can || len(owners) == 1 {
-		return v.oneByOne(ctx, backend, name, owners, until)
+	if len(found) > 0 {
+		return found
 	}
 	for missing := owners; len(missing) > 0; {
-		missing = p.activateAll(ctx, all, missing, found)
+		missing = p.activateAll(ctx, missing, found)
 		if len(missing) > 0 && !pause(ctx, until) {
 			break
 		}
@@ -161,35 +158,11 @@ func (v *volumes) Devices(ctx context.Context, backend storage.BackendType, name
 	return found
 }
 
-// devicesAtOnce bounds how many volumes of one pool are looked for beside each other, so that
-// some that are missing do not use up the time of all.
-const devicesAtOnce = 8
-
-// oneByOne is Devices for one volume, or a backend that cannot do many at once.
-func (v *volumes) oneByOne(ctx context.Context, backend storage.BackendType, name string, owners map[string]storage.Owner, until time.Time) map[string]exports.Device {
-	found := map[string]exports.Device{}
-	var mu sync.Mutex
-	var looking sync.WaitGroup
-	turns := make(chan struct{}, devicesAtOnce)
-	for volume, owner := range owners {
-		turns <- struct{}{}
-		looking.Go(func() {
-			defer func() { <-turns }()
-			device := v.device(ctx, backend, storage.VolumeID{Pool: name, Name: volume}, owner, until)
-			mu.Lock()
-			defer mu.Unlock()
-			found[volume] = device
-		})
-	}
-	looking.Wait()
-	return found
-}
-
 // activateAll notes what became of the owners' volumes and answers those whose device is
 // missing and may yet come.
-func (p *pool) activateAll(ctx context.Context, all activator, owners map[string]storage.Owner, found map[string]exports.Device) (missing map[string]storage.Owner) {
+func (p *pool) activateAll(ctx context.Context, owners map[string]storage.Owner, found map[string]exports.Device) (missing map[string]storage.Owner) {
 	missing = map[string]storage.Owner{}
-	for name, r := range all.ActivateAll(ctx, owners) {
+	for name, r := range p.ActivateAll(ctx, owners) {
 		if errors.Is(r.Err, fs.ErrNotExist) {
 			missing[name] = owners[name]
 		}

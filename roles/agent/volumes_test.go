@@ -203,42 +203,6 @@ func TestVolumes_Devices(t *testing.T) {
 	})
 }
 
-// A backend that has no way to do it at once does it one by one, whatever fails.
-func TestVolumes_Devices_oneByOne(t *testing.T) {
-	mem := memoryWithA(t)
-	errs := devicesOf(t.Context(), opening{}, mem, 10*time.Second, "a", "b")
-	if err, ok := errs["a"]; !ok || err != nil || !errors.Is(errs["b"], storage.ErrPrecondition) {
-		t.Errorf("Devices = %v, want a there and b missing", errs)
-	}
-}
-
-// Of a pool whose devices are late, those that are there are found in the time of a look.
-func TestVolumes_Devices_manyMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		names := []string{"here"}
-		for i := range 60 {
-			names = append(names, fmt.Sprint("missing", i))
-		}
-		errs := devicesOf(ctx, opening{}, slow{}, 10*time.Second, names...)
-		if err, ok := errs["here"]; !ok || err != nil || len(errs) != len(names) {
-			t.Errorf("Devices = %d results, here: %v, want %d and success", len(errs), err, len(names))
-		}
-	})
-}
-
-// slow takes a second to find that a device is missing, as storage/zfs does.
-type slow struct{ storage.Backend }
-
-func (slow) Activate(_ context.Context, name string, _ storage.Owner) (storage.Volume, error) {
-	if name == "here" {
-		return storage.Volume{DevicePath: "/dev/vg0/here"}, nil
-	}
-	time.Sleep(time.Second)
-	return storage.Volume{}, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
-}
-
 // The end of the request ends the wait.
 func TestVolumes_Devices_ended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

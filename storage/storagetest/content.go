@@ -95,3 +95,33 @@ func testReboot(t *testing.T, f Fixture) {
 	}
 	wantAbsent(t, f, "pvc-1")
 }
+
+func testActivateAll(t *testing.T, f Fixture) {
+	theirs := f.Spec("pvc-theirs", f.Unit)
+	theirs.Owner = other
+	if _, err := f.Backend.Create(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	one, two := create(t, f, "pvc-1", 2*f.Unit), create(t, f, "pvc-2", f.Unit)
+	fill(t, f, one, 0xa5)
+	fill(t, f, two, 0x5a)
+	f.Reboot(t)
+	want := map[string]error{"pvc-1": nil, "pvc-2": nil, "pvc-3": storage.ErrNotFound, "pvc-theirs": storage.ErrForeign, "-f": storage.ErrInvalid}
+	owners := map[string]storage.Owner{}
+	for name := range want {
+		owners[name] = owner
+	}
+	for range 2 {
+		results := f.Backend.ActivateAll(t.Context(), owners)
+		for name, want := range want {
+			if got, ok := results[name]; !ok || !errors.Is(got.Err, want) {
+				t.Errorf("ActivateAll: %s = %v, want %v", name, got.Err, want)
+			}
+		}
+		if len(results) != len(owners) {
+			t.Errorf("ActivateAll = %v, want one result per name", results)
+		}
+	}
+	wantFilled(t, f, one, 0xa5)
+	wantFilled(t, f, two, 0x5a)
+}

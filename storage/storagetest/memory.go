@@ -206,6 +206,16 @@ func (m *Memory) own(name string, owner storage.Owner) (*memoryVolume, error) {
 	return v, nil
 }
 
+// ActivateAll implements storage.Backend.
+func (m *Memory) ActivateAll(ctx context.Context, owners map[string]storage.Owner) map[string]storage.Activated {
+	results := map[string]storage.Activated{}
+	for name, owner := range owners {
+		_, err := m.Activate(ctx, name, owner)
+		results[name] = storage.Activated{Err: err}
+	}
+	return results
+}
+
 // Expand implements storage.Backend.
 func (m *Memory) Expand(ctx context.Context, name string, owner storage.Owner, bytes int64) (storage.Volume, error) {
 	leave, err := m.enter(ctx, name)

@@ -1,6 +1,7 @@
 package dryrun
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -87,7 +88,8 @@ var (
 // lvmCall is a command line of an LVM tool.
 type lvmCall struct {
 	options map[string][]string
-	target  string // "vg0" or "vg0/a"
+	target  string   // "vg0" or "vg0/a"
+	more    []string // targets
 }
 
 func parseLVM(args []string) (c lvmCall, err error) {
@@ -100,6 +102,8 @@ func parseLVM(args []string) (c lvmCall, err error) {
 		case slices.Contains(bare, a):
 		case !strings.HasPrefix(a, "-") && c.target == "":
 			c.target = a
+		case !strings.HasPrefix(a, "-"):
+			c.more = append(c.more, a)
 		default:
 			return c, refuse(3, "no simulation of %q", a)
 		}
@@ -122,9 +126,22 @@ func (c lvmCall) bytes(option string) (int64, error) {
 // lvm runs an LVM tool. What it prints on failure is what package lvm knows the tools by.
 func (m *Machine) lvm(tool string, args []string) (string, error) {
 	c, err := parseLVM(args)
+	if err == nil && len(c.more) > 0 && tool != "lvchange" {
+		err = refuse(3, "no simulation of %s of %q", tool, c.more)
+	}
 	if err != nil {
 		return "", err
 	}
+	out, err := m.lvmOf(tool, c)
+	for _, c.target = range c.more { // one that fails does not keep it from the others
+		_, failed := m.lvmOf(tool, c)
+		err = cmp.Or(err, failed)
+	}
+	return out, err
+}
+
+// lvmOf runs an LVM tool on one target.
+func (m *Machine) lvmOf(tool string, c lvmCall) (string, error) {
 	vg, name, one := strings.Cut(c.target, "/")
 	g := m.Groups[vg]
 	if g == nil {
