@@ -153,7 +153,11 @@ func TestGroup_groupInside_kernel(t *testing.T) {
 	}
 	inside := []string{"--config", "devices{scan_lvs=1} activation{udev_sync=0 udev_rules=0}"}
 	tool(t, append([]string{"vgcreate", "--yes", "pillar-inside", v.DevicePath}, inside...)...)
-	g2 := lvm.New(host.Exec{}, "", lvm.Config{VolumeGroup: "pillar-inside"})
+	dir := t.TempDir() // of a machine that does look inside
+	if err := os.WriteFile(filepath.Join(dir, "lvm.conf"), []byte("devices { scan_lvs=1 }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g2 := lvm.New(host.Exec{Env: []string{"LVM_SYSTEM_DIR=" + dir}}, "", lvm.Config{VolumeGroup: "pillar-inside"})
 	if _, err := g2.Pool(t.Context()); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Pool of the group inside = %v, want ErrNotFound", err)
 	}

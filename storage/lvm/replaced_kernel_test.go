@@ -26,8 +26,11 @@ func TestGroup_replaced_kernel(t *testing.T) {
 		t.Errorf("ActivateAll = %+v, Activate = %+v, want the same device", all, looked.Device)
 	}
 	release, err := blockdev.HoldSame("", looked.DevicePath, looked.Device)
-	if err := errors.Join(err, release()); err != nil {
-		t.Errorf("HoldSame of what was looked at = %v", err)
+	if err != nil {
+		t.Fatalf("HoldSame of what was looked at = %v", err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
 	}
 	tool(t, "lvremove", "--yes", vg+"/pvc-1")
 	tool(t, "lvcreate", "--yes", "--addtag", ownerTag, "--extents", "1", "--name", "pvc-1", vg)

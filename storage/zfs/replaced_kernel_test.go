@@ -27,8 +27,11 @@ func TestPool_replaced_kernel(t *testing.T) {
 		t.Fatalf("Activate = %+v, %v, want a device", looked, err)
 	}
 	release, err := blockdev.HoldSame("", v.DevicePath, looked.Device)
-	if err := errors.Join(err, release()); err != nil {
-		t.Errorf("HoldSame of what was looked at = %v", err)
+	if err != nil {
+		t.Fatalf("HoldSame of what was looked at = %v", err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
 	}
 	if err := p.Delete(t.Context(), "pvc-1", owner); err != nil {
 		t.Fatal(err)
