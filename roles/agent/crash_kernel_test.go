@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
@@ -169,6 +172,10 @@ func (m *machine) expand(generation int64) error {
 		want = 13 << 20
 	}
 	device, err := blockdev.Size(m.device())
+	for end := time.Now().Add(10 * time.Second); errors.Is(err, fs.ErrNotExist) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // udev takes a zvol's link away while it looks at what changed
+		device, err = blockdev.Size(m.device())
+	}
 	if err == nil && (device != size || size != want) {
 		err = fmt.Errorf("expand answers %d bytes, the device has %d, want %d", size, device, want)
 	}
