@@ -99,6 +99,7 @@ var modules = map[string]string{
 	"k8s.io/apimachinery":                         "Kubernetes kinds",
 	"k8s.io/client-go":                            "the Kubernetes API",
 	"sigs.k8s.io/controller-runtime":              "watches and reconcilers",
+	"github.com/cilium/ebpf":                      "keep hosts out of a port while it is opened (sk_lookup)",
 	"sigs.k8s.io/json":                            "strict decoding that names the unknown key",
 	"sigs.k8s.io/yaml":                            "the agent's configuration, with unknown keys refused",
 }

@@ -123,11 +123,20 @@ func (n node) lvmPool(e *lvmEntry) pool {
 
 // targets makes every protocol. One line each.
 func (n node) targets(identities string, log *zap.Logger) targets {
-	cfg := nvmet.Config{IdentityDir: identities, Root: n.root, Unbounded: sync.OnceFunc(func() {
-		log.Info("transfer limits are left to the nodes: this kernel's nvmet has no param_mdts (Linux 7.1 has)")
-	})}
+	var exposed sync.Once
+	cfg := nvmet.Config{
+		IdentityDir: identities, Root: n.root, Quiet: nvmet.KeepOut,
+		Unbounded: sync.OnceFunc(func() {
+			log.Info("transfer limits are left to the nodes: this kernel's nvmet has no param_mdts (Linux 7.1 has)")
+		}),
+		Unquiet: func(err error) {
+			exposed.Do(func() {
+				log.Warn("hosts of Linux 6.11 or later that connect while a port is being opened may lose their volume: this kernel does not keep them out", zap.Error(err))
+			})
+		},
+	}
 	if n.simulated != nil {
-		cfg.Number = n.simulated.Number
+		cfg.Number, cfg.Quiet = n.simulated.Number, nil
 	}
 	return targets{transport.NVMeTCP: nvmeTCP{nvmet.New(n.configfs, cfg)}}
 }

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,11 @@ type Config struct {
 	// Unbounded, if set, is called for an export that asks for a transfer limit which this
 	// kernel's ports cannot hold: the node then limits itself (block.md B-253).
 	Unbounded func()
+
+	// Quiet, if set, keeps hosts away from a portal while its port is opened for many volumes,
+	// until loud is called: KeepOut. Unquiet, if set, is told why that cannot be.
+	Quiet   func(portal netip.AddrPort) (loud func() error, err error)
+	Unquiet func(error)
 }
 
 // Target is the kernel's NVMe-oF/TCP target. Calls for different volumes may overlap; the

@@ -127,22 +127,26 @@ func (n *node) Prepare(_ context.Context, e transport.Export, hold transport.Hol
 	return nil
 }
 
-func (n *node) Link(_ context.Context, e transport.Export) (transport.Target, error) {
-	if n.unbound[e.Portal.Port] {
-		return transport.Target{}, fmt.Errorf("%w: not an address of this machine", transport.ErrPrecondition)
+func (n *node) Link(_ context.Context, exports []transport.Export) []error {
+	errs := make([]error, len(exports))
+	for i, e := range exports {
+		if n.unbound[e.Portal.Port] {
+			errs[i] = fmt.Errorf("%w: not an address of this machine", transport.ErrPrecondition)
+			continue
+		}
+		n.note("link " + e.Volume)
+		n.mu.Lock()
+		n.linked[e.Volume] = e.Portal
+		n.mu.Unlock()
 	}
-	n.note("link " + e.Volume)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.linked[e.Volume] = e.Portal
-	return transport.Target{ID: e.Volume, Portal: e.Portal}, nil
+	return errs
 }
 
 func (n *node) Export(ctx context.Context, e transport.Export, hold transport.Hold) (transport.Target, error) {
 	if err := n.Prepare(ctx, e, hold); err != nil {
 		return transport.Target{}, err
 	}
-	return n.Link(ctx, e)
+	return transport.Target{ID: e.Volume, Portal: e.Portal}, n.Link(ctx, []transport.Export{e})[0]
 }
 
 func (n *node) Allow(_ context.Context, volume, device, initiator string) error {

@@ -38,10 +38,7 @@ func (g *Gate) Restore(ctx context.Context, items []agentrpc.Item) ([]agentrpc.I
 	early := g.now().Sub(began) < portHold
 	held := early && holdPorts(entries, active)
 	links := slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool { return e.err != nil })
-	g.phase(ctx, links, inOrder, func(ctx context.Context, e *entry) error {
-		_, err := e.target.Link(ctx, e.want)
-		return err
-	})
+	g.link(ctx, links)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("restore exports: %w", err)
 	}
