@@ -3,8 +3,8 @@ module github.com/pillar-csi/pillar
 go 1.26.0
 
 require (
-	github.com/cilium/ebpf v0.22.0
 	github.com/bufbuild/protocompile v0.14.1
+	github.com/cilium/ebpf v0.22.0
 	github.com/container-storage-interface/spec v1.13.0
 	github.com/go-logr/logr v1.4.3
 	github.com/go-logr/zapr v1.3.0

@@ -92,24 +92,13 @@ func (d Dir) Rmdir(ctx context.Context) error {
 // Link makes the symbolic link d/<target's base name> to target, which is how configfs
 // connects two objects. A link that exists is success.
 func (d Dir) Link(ctx context.Context, target Dir) error {
-	if err := d.Symlink(ctx, target); err != nil {
-		return err
-	}
-	return d.Confirm(target.Base())
-}
-
-// Symlink is Link in a single system call. The caller owes the Confirm (block.md B-2).
-func (d Dir) Symlink(ctx context.Context, target Dir) error {
 	name := path.Join(d.name, target.Base())
 	err := d.act(ctx, "link "+name, func() error { return d.fs.Symlink(target.name, name) })
-	if errors.Is(err, fs.ErrExist) {
-		return nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return err
+	return d.readBack(target.Base(), true)
 }
-
-// Confirm reads a link back that was just made; one that is not there is a *MismatchError.
-func (d Dir) Confirm(link string) error { return d.readBack(link, true) }
 
 // Unlink removes the link name from d. One that is gone is success.
 func (d Dir) Unlink(ctx context.Context, name string) error {

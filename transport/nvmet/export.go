@@ -55,14 +55,7 @@ func (t *Target) Export(ctx context.Context, e transport.Export, hold transport.
 	if err := t.Prepare(ctx, e, hold); err != nil {
 		return transport.Target{}, err
 	}
-	if err := t.Link(ctx, []transport.Export{e})[0]; err != nil {
-		return transport.Target{}, err
-	}
-	p, err := parse(e)
-	return transport.Target{
-		ID: p.nqn, Ref: p.nqn, Portal: p.Portal,
-		Enabled: !p.Disabled, ACL: p.ACL, Initiators: p.hosts,
-	}, err
+	return t.Link(ctx, e)
 }
 
 // Prepare configures everything of the volume but its port (block.md B-248): directory,
@@ -203,4 +196,65 @@ func (s *subsystem) serve(ctx context.Context, p plan, hold transport.Hold) erro
 	}
 	err = s.ns().Put(ctx, "enable", "1")
 	return errors.Join(err, release())
+}
+
+// Link makes the prepared volume reachable: it finds or makes the port of the portal and
+// links the subsystem into it. A volume that was not prepared is transport.ErrNotFound; a
+// live port that cannot serve the request is transport.ErrPrecondition. A link into another
+// port stays: hosts may be connected there.
+func (t *Target) Link(ctx context.Context, e transport.Export) (transport.Target, error) {
+	p, err := parse(e)
+	if err != nil {
+		return transport.Target{}, fmt.Errorf("export %s: %w", e.Volume, err)
+	}
+	if err := t.link(ctx, p); err != nil {
+		return transport.Target{}, fmt.Errorf("export %s: %w", e.Volume, err)
+	}
+	return transport.Target{
+		ID: p.nqn, Ref: p.nqn, Portal: p.Portal,
+		Enabled: !p.Disabled, ACL: p.ACL, Initiators: p.hosts,
+	}, nil
+}
+
+func (t *Target) link(ctx context.Context, p plan) error {
+	defer t.lock(p.nqn)()
+	s := &subsystem{dir: t.subsystemDir(p.nqn), number: t.number}
+	if err := s.linkable(p); err != nil {
+		return err
+	}
+	t.ports.Lock()
+	defer t.ports.Unlock()
+	dir, err := t.portOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := p.listens(dir.Sub("subsystems").Link(ctx, s.dir)); err != nil {
+		return err
+	}
+	t.last[p.asks()] = lastLink{port: dir, nqn: p.nqn}
+	return nil
+}
+
+// linkable holds a subsystem to what Prepare made of it: this device, and enabled, which is
+// its last step. It reads no more than that: links are made by the hundred.
+func (s *subsystem) linkable(p plan) (err error) {
+	s.device, err = s.ns().Read("device_path")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: subsystem %s has no namespace", transport.ErrNotFound, p.nqn)
+	}
+	if err != nil {
+		return err
+	}
+	ours, err := s.backs(p.DevicePath)
+	if err == nil && !ours {
+		err = s.otherDevice(p.DevicePath)
+	}
+	if err != nil || p.Disabled {
+		return err
+	}
+	enabled, err := s.ns().Read("enable")
+	if err == nil && enabled != "1" {
+		err = fmt.Errorf("%w: namespace 1 of subsystem %s is not enabled", transport.ErrNotFound, p.nqn)
+	}
+	return err
 }

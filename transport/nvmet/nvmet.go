@@ -53,8 +53,8 @@ type Config struct {
 	// kernel's ports cannot hold: the node then limits itself (block.md B-253).
 	Unbounded func()
 
-	// Quiet, if set, keeps hosts away from a portal while its port is opened for many volumes,
-	// until loud is called: KeepOut. Unquiet, if set, is told why that cannot be.
+	// Quiet, if set, keeps hosts out of a portal until loud is called: KeepOut. Unquiet, if set,
+	// is told why that cannot be.
 	Quiet   func(portal netip.AddrPort) (loud func() error, err error)
 	Unquiet func(error)
 }

@@ -11,29 +11,29 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/pillar-csi/pillar/transport/configfs"
+	"github.com/pillar-csi/pillar/transport"
 )
 
-// quiet keeps hosts out of the plan's port until end, if it is idle. Without it, on a kernel
-// that lacks it, say, the port is opened all the same: the links follow each other quickly.
-func (t *Target) quiet(subsystems configfs.Dir, p plan) (end func(), err error) {
-	none := func() {}
+// Quiet keeps hosts out of a portal whose port is about to be opened for many volumes, until
+// loud. On a kernel that cannot do it the port is opened all the same, and Config.Unquiet told.
+func (t *Target) Quiet(portal transport.Portal) (loud func()) {
 	if t.cfg.Quiet == nil {
-		return none, nil
+		return func() {}
 	}
-	if linked, err := subsystems.List(); err != nil || len(linked) > 0 {
-		return none, err
+	addr, err := netip.ParseAddr(portal.Address)
+	var end func() error
+	if err == nil {
+		end, err = t.cfg.Quiet(netip.AddrPortFrom(addr, portal.Port))
 	}
-	loud, err := t.cfg.Quiet(netip.AddrPortFrom(p.addr, uint16(p.Portal.Port)))
 	if err != nil {
 		t.unquiet(err)
-		return none, nil
+		return func() {}
 	}
 	return func() {
-		if err := loud(); err != nil {
+		if err := end(); err != nil {
 			t.unquiet(err)
 		}
-	}, nil
+	}
 }
 
 func (t *Target) unquiet(err error) {

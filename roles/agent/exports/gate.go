@@ -40,9 +40,10 @@ type Target interface {
 	Export(ctx context.Context, e transport.Export, hold transport.Hold) (transport.Target, error)
 	// Prepare does all but the last step; the volume does not become reachable.
 	Prepare(ctx context.Context, e transport.Export, hold transport.Hold) error
-	// Link is the last step, for many volumes with as little as possible in between. It answers
-	// an error for each.
-	Link(ctx context.Context, exports []transport.Export) []error
+	// Link is the last step.
+	Link(ctx context.Context, e transport.Export) (transport.Target, error)
+	// Quiet keeps hosts out of a portal until loud.
+	Quiet(portal transport.Portal) (loud func())
 	// Allow admits one initiator to the export of the device; without one it is ErrNotFound.
 	Allow(ctx context.Context, volume, device, initiator string) error
 	// ID answers the name of a volume's target, present or not. Two volumes may share it.

@@ -127,26 +127,27 @@ func (n *node) Prepare(_ context.Context, e transport.Export, hold transport.Hol
 	return nil
 }
 
-func (n *node) Link(_ context.Context, exports []transport.Export) []error {
-	errs := make([]error, len(exports))
-	for i, e := range exports {
-		if n.unbound[e.Portal.Port] {
-			errs[i] = fmt.Errorf("%w: not an address of this machine", transport.ErrPrecondition)
-			continue
-		}
-		n.note("link " + e.Volume)
-		n.mu.Lock()
-		n.linked[e.Volume] = e.Portal
-		n.mu.Unlock()
+func (n *node) Link(_ context.Context, e transport.Export) (transport.Target, error) {
+	if n.unbound[e.Portal.Port] {
+		return transport.Target{}, fmt.Errorf("%w: not an address of this machine", transport.ErrPrecondition)
 	}
-	return errs
+	n.note("link " + e.Volume)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.linked[e.Volume] = e.Portal
+	return transport.Target{ID: e.Volume, Portal: e.Portal}, nil
+}
+
+func (n *node) Quiet(p transport.Portal) (loud func()) {
+	n.note(fmt.Sprintf("quiet %d", p.Port))
+	return func() { n.note(fmt.Sprintf("loud %d", p.Port)) }
 }
 
 func (n *node) Export(ctx context.Context, e transport.Export, hold transport.Hold) (transport.Target, error) {
 	if err := n.Prepare(ctx, e, hold); err != nil {
 		return transport.Target{}, err
 	}
-	return transport.Target{ID: e.Volume, Portal: e.Portal}, n.Link(ctx, []transport.Export{e})[0]
+	return n.Link(ctx, e)
 }
 
 func (n *node) Allow(_ context.Context, volume, device, initiator string) error {
@@ -237,7 +238,8 @@ func TestGate_Restore(t *testing.T) {
 	if len(failed) > 0 {
 		t.Errorf("failed = %v, want none", failed)
 	}
-	n.wantTrace("prepare vg0/sized", "prepare vg0/a", "prepare vg0/partial", "link vg0/sized", "link vg0/a", "link vg0/partial")
+	n.wantTrace("prepare vg0/sized", "prepare vg0/a", "prepare vg0/partial",
+		"quiet 4420", "link vg0/sized", "link vg0/a", "link vg0/partial", "loud 4420")
 	n.wantOpen(true)
 	n.restore() // repeated, and empty
 	n.wantOpen(true)
@@ -256,7 +258,7 @@ func TestGate_RestoreHoldsAnIdlePort(t *testing.T) {
 	other := item("vg0/c", 1)
 	other.Export.Portal.Port = 4421
 	failed := n.restore(item("vg0/a", 1), item("vg0/b", 1), other)
-	n.wantTrace("prepare vg0/b", "prepare vg0/c", "link vg0/c")
+	n.wantTrace("prepare vg0/b", "prepare vg0/c", "quiet 4421", "link vg0/c", "loud 4421")
 	n.wantOpen(false)
 	if !errors.Is(failed["vg0/a"], storage.ErrPrecondition) || !errors.Is(failed["vg0/b"], agentrpc.ErrUnavailable) || failed["vg0/c"] != nil {
 		t.Errorf("failed = %v, want a missing, b waiting, c served", failed)
@@ -269,7 +271,7 @@ func TestGate_RestoreHoldsAnIdlePort(t *testing.T) {
 
 	n.clock = n.clock.Add(time.Second) // one broken volume cannot keep the node down
 	failed = n.restore(item("vg0/a", 1), item("vg0/b", 1), other)
-	n.wantTrace("prepare vg0/b", "prepare vg0/c", "link vg0/b", "link vg0/c")
+	n.wantTrace("prepare vg0/b", "prepare vg0/c", "quiet 4420", "link vg0/b", "link vg0/c", "loud 4420")
 	n.wantOpen(true)
 	if len(failed) != 1 {
 		t.Errorf("failed = %v, want vg0/a alone", failed)
@@ -397,7 +399,7 @@ func TestGate_RestoreCancelledLinksNothing(t *testing.T) {
 	if _, err := n.gate.Restore(ctx, items); !errors.Is(err, context.Canceled) {
 		t.Errorf("Restore = %v, want canceled", err)
 	}
-	n.wantTrace("prepare vg0/a")
+	n.wantTrace("prepare vg0/a", "quiet 4420", "loud 4420")
 	n.wantOpen(false)
 }
 
@@ -430,7 +432,8 @@ func TestGate_RestoreSharesTheSmallestTransferSize(t *testing.T) {
 	small, large := int32(8192), int32(1<<20)
 	a.Export.MaxDataTransferSize, b.Export.MaxDataTransferSize = &large, &small
 	n.restore(a, b, c)
-	n.wantTrace("prepare vg0/a mdts=8192", "prepare vg0/b mdts=8192", "prepare vg0/c mdts=8192", "link vg0/a", "link vg0/b", "link vg0/c")
+	n.wantTrace("prepare vg0/a mdts=8192", "prepare vg0/b mdts=8192", "prepare vg0/c mdts=8192",
+		"quiet 4420", "link vg0/a", "link vg0/b", "link vg0/c", "loud 4420")
 }
 
 func TestGate_RestoreWithoutTheProtocol(t *testing.T) {

@@ -140,7 +140,7 @@ func TestGate_RestoreUsesEveryProcessor(t *testing.T) {
 			t.Errorf("Restore took %v, failed %v, want no wait for another lane", took, failed)
 		}
 		n.trace = slices.DeleteFunc(n.trace, func(line string) bool { return strings.HasPrefix(line, "prepare") })
-		n.wantTrace("link vg0/000", "link vg0/001", "link vg0/002", "link vg0/003")
+		n.wantTrace("quiet 4420", "link vg0/000", "link vg0/001", "link vg0/002", "link vg0/003", "loud 4420")
 	})
 }
 

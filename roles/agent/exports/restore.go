@@ -38,13 +38,35 @@ func (g *Gate) Restore(ctx context.Context, items []agentrpc.Item) ([]agentrpc.I
 	early := g.now().Sub(began) < portHold
 	held := early && holdPorts(entries, active)
 	links := slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool { return e.err != nil })
-	g.link(ctx, links)
+	loud := quiet(links, active)
+	g.phase(ctx, links, inOrder, func(ctx context.Context, e *entry) error {
+		_, err := e.target.Link(ctx, e.want)
+		return err
+	})
+	loud()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("restore exports: %w", err)
 	}
 	shut := shutPorts(links, active)
 	g.opened(!held && !(early && len(shut) > 0), shut)
 	return results(entries), nil
+}
+
+// quiet keeps hosts out of the idle ports that the links will open, until loud: a port listens
+// from its first link on, and a host that came before the last and asked for a volume that is
+// not linked yet would be told not to come back (P-13).
+func quiet(links []*entry, active map[port]bool) (loud func()) {
+	ends := map[port]func(){}
+	for _, e := range links {
+		if p := e.port(); !active[p] && ends[p] == nil {
+			ends[p] = e.target.Quiet(p.portal)
+		}
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
 }
 
 // begin notes the first complete request and answers when it was.
