@@ -85,9 +85,18 @@ func (t *Target) deny(ctx context.Context, s *subsystem, volume, hostNQN string,
 }
 
 // rebuild takes a subsystem down, which ends every session, and makes it anew as planned, in
-// the ports where it was: those who are still admitted reconnect. Of the hosts lastHost is the
-// last to go.
+// the ports where it was: those who are still admitted reconnect, and find its ports closed
+// until it is there again. Of the hosts lastHost is the last to go.
 func (t *Target) rebuild(ctx context.Context, s *subsystem, p plan, id Identity, lastHost string, hold transport.Hold) error {
+	if len(p.hosts) > 0 || !p.ACL {
+		ports, err := t.linkedPorts(p.nqn)
+		if err != nil {
+			return err
+		}
+		for _, at := range ports {
+			defer t.Quiet(at.portal)()
+		}
+	}
 	ports, err := t.takeDown(ctx, s, lastHost)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/pillar-csi/pillar/transport"
 )
 
-// Quiet keeps hosts out of a portal whose port is about to be opened for many volumes, until
-// loud. On a kernel that cannot do it the port is opened all the same, and Config.Unquiet told.
+// Quiet keeps hosts out of a portal until loud: while its port is opened for many volumes, say.
+// Where the kernel cannot do it all goes on without, and Config.Unquiet is told.
 func (t *Target) Quiet(portal transport.Portal) (loud func()) {
 	if t.cfg.Quiet == nil {
 		return func() {}
