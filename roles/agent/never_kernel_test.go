@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pillar-csi/pillar/fencing"
 	"github.com/pillar-csi/pillar/roles/agentrpc"
 	"github.com/pillar-csi/pillar/storage"
 	"github.com/pillar-csi/pillar/storage/blockdev"
@@ -20,8 +21,10 @@ import (
 // kernelNevers are the rows of block.md 11 that the agent owns and that stand on what the
 // kernel does. Each starts with a volume and leaves one.
 var kernelNevers = map[string]func(m *machine){
+	"N-5 access is granted again after a revoke":           neverAgain,
 	"N-14 a revoke brings back another volume's device":    neverAnothers,
 	"N-16 the backend of somebody's export is deleted":     neverExported,
+	"N-44 an export goes because it is not listed":         neverUnlisted,
 	"N-45 a device in use is enabled: opened":              neverHeld(opened),
 	"N-45 a device in use is enabled: below device-mapper": neverHeld(mapped),
 	"N-45 a device in use is enabled: mounted":             neverHeld(mounted),
@@ -139,8 +142,54 @@ func mounted(m *machine, device string) func() {
 	return func() { m.must(m.run("umount", dir)) }
 }
 
-// neverInterrupted writes over NVMe while agents come and go.
+// neverInterrupted has agents come and go while a host writes.
 func neverInterrupted(m *machine) {
+	whileWriting(m, func() {
+		for range 20 {
+			m.must(m.stop())
+			m.mustStart()
+			m.must(m.restore(m.item(2, host1)))
+		}
+	})
+}
+
+// neverUnlisted has the complete request of a new agent name nothing while a host writes.
+func neverUnlisted(m *machine) {
+	whileWriting(m, func() {
+		m.must(m.stop())
+		m.mustStart()
+		m.must(m.restore())
+		m.wantExport(host1)
+	})
+}
+
+// neverAgain has a list that was made before a revoke arrive after it, as a resync, as the
+// complete request and after a reboot.
+func neverAgain(m *machine) {
+	before := m.item(2, host1)
+	m.must(m.export(2, host1))
+	m.must(m.DenyInitiator(m.t.Context(), token(3), m.kind, transport.NVMeTCP, testID, host1))
+	late := func(complete bool) {
+		m.t.Helper()
+		results, err := m.Reconcile(m.t.Context(), complete, []agentrpc.Item{before})
+		m.must(err)
+		if rejected := (*fencing.Rejection)(nil); !errors.As(results[0].Err, &rejected) {
+			m.t.Errorf("a list of before the revoke, complete %v: %v, want a *fencing.Rejection", complete, results[0].Err)
+		}
+	}
+	late(false)
+	late(true)
+	m.wantExport()
+	m.reboot()
+	m.mustStart()
+	late(true)
+	m.must(m.restore(m.item(3)))
+	m.wantExport()
+}
+
+// whileWriting runs act while a host writes to the volume over NVMe, and wants it to notice
+// nothing: not one write fails, and its device stays.
+func whileWriting(m *machine, act func()) {
 	hosttest.Need(m.t, "nvme_tcp")
 	m.must(m.export(2, host1))
 	h := nvmf.New("", nvmf.Config{HostNQN: host1, HostID: strings.TrimPrefix(host1, "nqn.2014-08.org.nvmexpress:uuid:")})
@@ -151,14 +200,10 @@ func neverInterrupted(m *machine) {
 	m.must(err)
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- rewrite(f, stop) }()
-	for range 20 {
-		m.must(m.stop())
-		m.mustStart()
-		m.must(m.restore(m.item(2, host1)))
-	}
+	act()
 	close(stop)
 	if err := <-done; err != nil {
-		m.t.Errorf("a writer while agents came and went: %v", err)
+		m.t.Errorf("the writer: %v", err)
 	}
 	now, err := h.Device(ctx, testNQN)
 	dev.Created = false
