@@ -157,7 +157,7 @@ func tell(name string, value float64, unit string, goal float64) {
 // measure runs all in turn and prints what they took and what they compare to.
 func (r row) measure(ctx context.Context, fsync time.Duration) error {
 	var works, bases, checks []time.Duration
-	var ratios, least []float64
+	var ratios, least, above []float64
 	for i := range r.rounds + 1 {
 		work, base, check, err := r.round(ctx)
 		if err != nil {
@@ -167,11 +167,13 @@ func (r row) measure(ctx context.Context, fsync time.Duration) error {
 			works, bases, checks = append(works, work), append(bases, base), append(checks, check)
 			ratios = append(ratios, (work-time.Duration(r.marks)*fsync).Seconds()/base.Seconds())
 			least = append(least, check.Seconds()/base.Seconds())
+			above = append(above, work.Seconds()/check.Seconds())
 		}
 	}
 	tell(r.name, middle(ratios), "ratio", r.goal)
 	if r.checked != nil {
 		tell(r.name+"_checked", middle(least), "ratio", 0)
+		tell(r.name+"_vs_checked", middle(above), "ratio", r.goal)
 		tell(r.name+"_raw_checked", middle(checks).Seconds()*1000, "ms", 0)
 	}
 	tell(r.name+"_agent", middle(works).Seconds()*1000, "ms", 0)
